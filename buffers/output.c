@@ -30,7 +30,7 @@ int br_output_open(const char *path, bool overwrite, struct br_error *error)
     struct stat info;
     if (br_output_check(path, error) != BR_OK) return -1;
     /* What has come there since is neither followed, waited for nor emptied. */
-    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     int fd = open(path, flags | (overwrite ? 0 : O_EXCL), 0666);
     int why = fd < 0 || fstat(fd, &info) != 0 ? errno : 0;
     if (why == 0 && !S_ISREG(info.st_mode))

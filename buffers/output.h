@@ -15,7 +15,7 @@ extern "C" {
 /* Whether a file of that name may be made or replaced. Errors: BR_E_IO; the message names what is there. */
 BR_API int br_output_check(const char *path, struct br_error *error);
 
-/* Opens a file for writing, closed on exec, from its beginning: one that is there is emptied with
+/* Opens a file for writing and reading, closed on exec, from its beginning: one that is there is emptied with
  * `overwrite`, and else an error. The descriptor, or -1: BR_E_IO with the file's name. */
 BR_API int br_output_open(const char *path, bool overwrite, struct br_error *error);
 

@@ -372,7 +372,8 @@ BR_API void br_stage_count(struct br_stage *stage, size_t i, uint64_t value);
     X(CORRUPT, "corrupt", "their data were marked or found to be corrupt")                                   \
     X(NO_DESTINATION, "no_destination", "a destination was not there")                                       \
     X(NOT_SENT, "not_sent", "they could not be sent in time")                                                \
-    X(NO_FRAME, "no_frame", "no frame was free for them: a later stage is too slow")
+    X(NO_FRAME, "no_frame", "no frame was free for them: a later stage is too slow")                         \
+    X(NOT_ACKNOWLEDGED, "not_acknowledged", "a destination was sent them and has not acknowledged them")
 
 enum br_loss {
 #define BR_LOSS_NUMBER(NAME, name, text) BR_LOST_##NAME,

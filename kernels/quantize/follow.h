@@ -75,7 +75,7 @@ static inline BR_HD void br_follow_block(struct br_follow *s, const struct br_fo
                 variance = br_follow_product(square, w->unbias);
     const float near = s->away > 0 ? w->again : w->near;
     const bool out = d * d > s->variance * near || variance > s->variance * w->noisy;
-    if (w->share <= 0) return;
+    if (w->share <= 0 || !(fabsf(mean) < INFINITY)) return;
     const float away = out && w->first <= 0 ? s->away + w->share : 0;
     if (!(s->variance > 0) || away >= 1) {
         s->expected = s->mean = mean, s->trend = 0, s->variance = variance, s->away = 0;
@@ -112,7 +112,7 @@ struct br_follow_parts {
 static inline BR_HD void br_follow_part(struct br_follow_parts *p, float about, float sum, float squares,
                                         unsigned count)
 {
-    if (count == 0) return;
+    if (count == 0 || !(fabsf(sum) < INFINITY)) return;
     const float n = (float)count, mean = sum / n;
     p->mean[p->means++] = about + mean;
     if (count < 2) return;

@@ -57,7 +57,8 @@ static void begin(struct exact_follow *state, const struct series *s)
         size_t from = (part * s->steps + parts - 1) / parts,
                end = ((part + 1) * s->steps + parts - 1) / parts;
         double square, n = (double)moments_of(s, from, end, &mean[means], &square);
-        if (n > 0) means++;
+        if (!(n > 0) || !isfinite(mean[means])) continue;
+        means++;
         if (n > 1) variance[variances++] = square * n / (n - 1) / pow(1 - 2 / (9 * (n - 1)), 3);
     }
     *state = (struct exact_follow){.mean = median(mean, means), .variance = median(variance, variances)};
@@ -75,6 +76,7 @@ static void follow(struct exact_follow *state, double constant, bool first, size
     double x = exp(-n / constant), a = fmax(1 - x * x, n / (state->seen + n)),
            b = state->seen >= constant ? 2 * pow(1 - x, 2) : 0;
     state->seen = fmin(state->seen + n, 4 * constant);
+    if (!isfinite(mean)) return;
     state->away = out && !first ? state->away + n / constant : 0;
     if (!(state->variance > 0) || state->away >= 1) {
         *state = (struct exact_follow){mean, mean, 0, variance, 0, state->seen, 0};

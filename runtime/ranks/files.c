@@ -59,11 +59,11 @@ int br_ranks_check_files(struct br_ranks *ranks, const struct br_graph *graph, s
         return br_fail(error, BR_E_NO_MEMORY, "no memory for file names");
     int status = br_ranks_gather(ranks, mine, length, &all, &all_length, error);
     for (unsigned r = 0; status == BR_OK && r < br_ranks_count(ranks); r++) {
-        uint64_t bytes;
-        memcpy(&bytes, all + at, sizeof bytes);
-        const char *theirs = (const char *)all + at + sizeof bytes;
-        at += sizeof bytes + bytes;
-        if (r == br_ranks_rank(ranks)) continue;
+        const unsigned char *part = NULL;
+        size_t bytes = 0;
+        status = br_ranks_part(all, all_length, &at, &part, &bytes, error);
+        if (status != BR_OK || r == br_ranks_rank(ranks)) continue;
+        const char *theirs = (const char *)part;
         for (size_t i = 0; i < length && status == BR_OK;) {
             size_t n = strcspn(mine + i, "\n");
             if (has_line(theirs, bytes, mine + i, n)) {

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STRANGERS = 16, TICK_MS = 100, CONNECT_S = 60 };
+enum { STRANGERS = 16, TICK_MS = 100, CONNECT_S = 60, HELLO_S = 5 };
 
 struct hub_rank {
     struct wire wire;
@@ -29,13 +29,16 @@ struct hub_rank {
 struct hub {
     unsigned ranks;
     struct hub_rank *rank;
-    struct wire stranger[STRANGERS]; /* connected, and yet to say who they are */
+    struct wire stranger[STRANGERS]; /* connected, and yet to say who they are: HELLO_S from then on, */
+    uint64_t since_ns[STRANGERS];    /* and less where others come and there is no room */
     int listening;
     unsigned char token[WIRE_TOKEN];
     struct pollfd *poll;
     _Atomic uint64_t stall_ns, end_ns; /* end_ns: when to end although ranks are there; 0: not yet */
     uint64_t begun_ns, beaten_ns;
     bool failed, told;
+    struct wire_head failure; /* what all are told of it, those too that connect later */
+    unsigned char failure_text[BR_ERROR_LENGTH + 64];
     uint32_t worst;
     pthread_t thread;
 };
@@ -49,15 +52,16 @@ static void say(struct hub *hub, unsigned to, const struct wire_head *head, cons
 /* The first failure is what helps; all hear of it, the one that failed too. */
 static void fail(struct hub *hub, unsigned from, uint32_t status, const char *text, size_t length)
 {
-    unsigned char payload[BR_ERROR_LENGTH + 64];
-    if (length > sizeof payload - sizeof status) length = sizeof payload - sizeof status;
+    unsigned char *payload = hub->failure_text;
+    const size_t most = sizeof hub->failure_text - sizeof status;
+    if (length > most) length = most;
     if (hub->failed) return;
     hub->failed = true;
     hub->worst = status;
     memcpy(payload, &status, sizeof status);
     memcpy(payload + sizeof status, text, length);
-    struct wire_head head = {.type = WIRE_FAILED, .from = from, .length = sizeof status + length};
-    for (unsigned r = 0; r < hub->ranks; r++) say(hub, r, &head, payload);
+    hub->failure = (struct wire_head){.type = WIRE_FAILED, .from = from, .length = sizeof status + length};
+    for (unsigned r = 0; r < hub->ranks; r++) say(hub, r, &hub->failure, payload);
 }
 
 static void gather(struct hub *hub, unsigned from, const unsigned char *payload, size_t length)
@@ -127,6 +131,41 @@ static void read_rank(struct hub *hub, unsigned r)
     if (!expected) fail(hub, r, 1, text, sizeof text - 1);
 }
 
+/* Tells a rank that does not belong to the job why not. */
+static void refuse(struct wire *wire, uint32_t status, const char *text)
+{
+    unsigned char payload[BR_ERROR_LENGTH + 64];
+    size_t length = strlen(text);
+    memcpy(payload, &status, sizeof status);
+    memcpy(payload + sizeof status, text, length);
+    wire_send(wire, &(struct wire_head){.type = WIRE_FAILED, .length = sizeof status + length}, payload);
+}
+
+/* Whether the rank that says hello is one of the job's. Where it is not, by what all were told of RANK and
+ * RANKS, all end: somebody is missing. */
+static bool is_expected(struct hub *hub, struct wire *stranger, const struct wire_head *head)
+{
+    char theirs[200], text[200];
+    unsigned from = head->from, count = head->channel;
+    if (count == hub->ranks && from < count && !hub->rank[from].came) return true;
+    if (count != hub->ranks || from >= count) {
+        static const char same[] = "expected the same RANKS for all of the job";
+        snprintf(theirs, sizeof theirs, "has RANKS = %u, and this is rank %u of %u; %s", hub->ranks, from,
+                 count, same);
+        snprintf(text, sizeof text, "has said that it is rank %u of %u, and rank 0 has RANKS = %u; %s", from,
+                 count, hub->ranks, same);
+    } else {
+        static const char other[] = "expected another RANK for each process of the job";
+        snprintf(theirs, sizeof theirs, "knows a rank %u already; %s", from, other);
+        snprintf(text, sizeof text, "is there twice; %s", other);
+    }
+    refuse(stranger, 2, theirs);
+    fail(hub, from < hub->ranks ? from : hub->ranks - 1, 2, text, strlen(text));
+    /* Nobody waits for the others; rank 0 is this process. */
+    for (unsigned r = 1; r < hub->ranks; r++) hub->rank[r].gone |= !hub->rank[r].came;
+    return false;
+}
+
 /* Someone who has connected says who he is, with the token that only ranks of this job know. */
 static void read_stranger(struct hub *hub, struct wire *stranger)
 {
@@ -137,8 +176,8 @@ static void read_stranger(struct hub *hub, struct wire *stranger)
         if (!open || stranger->in.used > 4096) wire_close(stranger);
         return;
     }
-    if (head->type != WIRE_HELLO || head->length != WIRE_TOKEN || head->from >= hub->ranks ||
-        hub->rank[head->from].came || memcmp(payload, hub->token, WIRE_TOKEN) != 0) {
+    if (head->type != WIRE_HELLO || head->length != WIRE_TOKEN ||
+        memcmp(payload, hub->token, WIRE_TOKEN) != 0 || !is_expected(hub, stranger, head)) {
         wire_close(stranger);
         return;
     }
@@ -146,23 +185,35 @@ static void read_stranger(struct hub *hub, struct wire *stranger)
     wire_drop(stranger);
     rank->wire = *stranger;
     rank->came = true;
+    rank->gone = false;
     rank->heard_ns = br_clock_ns();
     *stranger = (struct wire){.fd = -1};
+    if (hub->failed) say(hub, (unsigned)(rank - hub->rank), &hub->failure, hub->failure_text);
 }
 
+/* Who has connected says at once who he is: a rank is not held up by those who do not, and cannot be pushed
+ * out by them. */
 static void accept_one(struct hub *hub)
 {
+    unsigned oldest = 0;
     int fd = accept4(hub->listening, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0) return;
     /* Short messages one after the other must not wait for each other's acknowledgement. */
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    for (unsigned i = 0; i < STRANGERS && hub->stranger[oldest].fd >= 0; i++)
+        if (hub->stranger[i].fd < 0 || hub->since_ns[i] < hub->since_ns[oldest]) oldest = i;
+    wire_close(&hub->stranger[oldest]);
+    hub->stranger[oldest].fd = fd;
+    hub->since_ns[oldest] = br_clock_ns();
+    read_stranger(hub, &hub->stranger[oldest]);
+}
+
+static void close_slow_strangers(struct hub *hub, uint64_t now)
+{
     for (unsigned i = 0; i < STRANGERS; i++)
-        if (hub->stranger[i].fd < 0) {
-            hub->stranger[i].fd = fd;
-            return;
-        }
-    close(fd);
+        if (hub->stranger[i].fd >= 0 && now - hub->since_ns[i] > (uint64_t)HELLO_S * 1000000000u)
+            wire_close(&hub->stranger[i]);
 }
 
 /* Who has not been heard of for too long. */
@@ -234,6 +285,7 @@ static void *serve(void *arg)
             if (hub->poll[r].revents & ~POLLOUT) read_rank(hub, r);
         }
         uint64_t now = br_clock_ns(), end = atomic_load(&hub->end_ns);
+        close_slow_strangers(hub, now);
         find_stalled(hub, now);
         beat(hub, now);
         if (tell_the_end(hub) || (end != 0 && now > end)) return NULL;

@@ -36,13 +36,14 @@ struct br_ranks {
     struct post **post; /* [count] by sender, oldest first */
     bool failed;
     unsigned failed_rank;
+    bool unaware; /* rank 0 says that this rank has failed, which does not know of it */
     int failed_status;
     char why[BR_ERROR_LENGTH];
     void (*on_failure)(void *arg);
     void *on_failure_arg;
     bool all_done, quit;
     bool cut_off; /* from rank 0, which does not answer */
-    int worst; /* exit status of all, once all are done */
+    int worst;    /* exit status of all, once all are done */
 };
 
 /* The rank is connected by `fd`: starts to listen. */

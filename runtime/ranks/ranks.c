@@ -110,6 +110,7 @@ static void hear(struct br_ranks *ranks, const struct wire_head *head, const uns
         keep_post(ranks, head, payload);
         break;
     case WIRE_FAILED:
+        ranks->unaware = !ranks->failed && head->from == ranks->rank;
         if (head->length >= sizeof status && head->from < ranks->count)
             set_failed(ranks, head->from, (int)status, (const char *)payload + sizeof status,
                        head->length - sizeof status);
@@ -230,7 +231,7 @@ int ranks_begin(struct br_ranks *ranks, int fd, struct br_error *error)
 /* The message about a failed job, with the mutex held. */
 static int tell_failure(const struct br_ranks *ranks, struct br_error *error)
 {
-    if (ranks->failed_rank == ranks->rank)
+    if (ranks->failed_rank == ranks->rank && !ranks->unaware)
         return br_fail(error, BR_E_IO, "the job ends because this rank has failed");
     return br_fail(error, BR_E_IO, "rank %u %s", ranks->failed_rank, ranks->why);
 }
@@ -254,16 +255,34 @@ int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, unsi
     return status;
 }
 
+int br_ranks_part(const unsigned char *all, size_t length, size_t *at, const unsigned char **part,
+                  size_t *bytes, struct br_error *error)
+{
+    uint64_t said = UINT64_MAX;
+    if (length - *at >= sizeof said) memcpy(&said, all + *at, sizeof said);
+    if (length - *at < sizeof said || said > length - *at - sizeof said)
+        return br_fail(error, BR_E_FORMAT,
+                       "rank 0 speaks for other ranks than there are; expected the same RANKS "
+                       "for all of the job");
+    *part = all + *at + sizeof said;
+    *bytes = said;
+    *at += sizeof said + said;
+    return BR_OK;
+}
+
 int br_ranks_agree(struct br_ranks *ranks, uint64_t digest, struct br_error *error)
 {
     unsigned char *all = NULL;
-    size_t length;
+    const unsigned char *part = NULL;
+    size_t length, at = 0, bytes = 0;
     uint64_t first = 0;
     if (ranks == NULL || ranks->count == 1) return BR_OK;
     int status = br_ranks_gather(ranks, &digest, sizeof digest, &all, &length, error);
-    for (unsigned r = 0; status == BR_OK && r < ranks->count && length >= (r + 1) * 16; r++) {
-        uint64_t theirs;
-        memcpy(&theirs, all + r * 16 + 8, sizeof theirs);
+    for (unsigned r = 0; status == BR_OK && r < ranks->count; r++) {
+        uint64_t theirs = 0;
+        status = br_ranks_part(all, length, &at, &part, &bytes, error);
+        if (status != BR_OK) break;
+        if (bytes == sizeof theirs) memcpy(&theirs, part, sizeof theirs);
         if (r == 0) first = theirs;
         if (theirs != first)
             status = br_fail(error, BR_E_INVALID,

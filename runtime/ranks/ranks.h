@@ -34,6 +34,11 @@ void br_ranks_set_stall(struct br_ranks *ranks, double seconds);
 int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, unsigned char **all,
                     size_t *length, struct br_error *error);
 
+/* The next rank's part of that, from *at (at first 0) on, which moves behind it. Errors: BR_E_FORMAT: not as
+ * many parts as this rank expects. */
+int br_ranks_part(const unsigned char *all, size_t length, size_t *at, const unsigned char **part,
+                  size_t *bytes, struct br_error *error);
+
 /* Collective: whether all ranks have the same pipeline file. Names the rank that has another one. */
 int br_ranks_agree(struct br_ranks *ranks, uint64_t digest, struct br_error *error);
 

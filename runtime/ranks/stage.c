@@ -51,17 +51,16 @@ int br_stage_gather(struct br_stage *stage, const void *mine, size_t bytes, cons
     }
     int status = br_ranks_gather(stage->graph->ranks, mine, bytes, &all, &all_bytes, &error);
     if (status != BR_OK) return br_stage_fail(stage, status, "%s", error.text);
-    for (unsigned r = 0; r < n && at + 8 <= all_bytes; r++) {
-        uint64_t size;
-        memcpy(&size, all + at, sizeof size);
-        void *copy = br_stage_alloc(stage, size + 1);
-        memcpy(copy, all + at + sizeof size, size);
+    for (unsigned r = 0; r < n && status == BR_OK; r++) {
+        const unsigned char *theirs;
+        status = br_ranks_part(all, all_bytes, &at, &theirs, &lengths[r], &error);
+        if (status != BR_OK) break;
+        void *copy = br_stage_alloc(stage, lengths[r] + 1);
+        memcpy(copy, theirs, lengths[r]);
         parts[r] = copy;
-        lengths[r] = size;
-        at += sizeof size + size;
     }
     free(all);
-    return BR_OK;
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
 void br_stage_crosses(struct br_stage *stage, double sent, double received)

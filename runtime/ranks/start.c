@@ -104,7 +104,8 @@ static int join(struct br_ranks *ranks, const struct meeting *meeting, struct br
             "rank %u cannot connect to rank 0 on '%.200s', port %u, within %d s; expected a network "
             "on which the ranks' machines reach each other",
             ranks->rank, meeting->host, ntohs(meeting->port), CONNECT_S);
-    struct wire_head head = {.type = WIRE_HELLO, .from = ranks->rank, .length = WIRE_TOKEN};
+    struct wire_head head = {
+        .type = WIRE_HELLO, .from = ranks->rank, .channel = ranks->count, .length = WIRE_TOKEN};
     ranks->wire.fd = fd;
     if (!wire_send(&ranks->wire, &head, meeting->token))
         return br_fail(error, BR_E_IO, "rank %u has lost its connection to rank 0", ranks->rank);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum wire_type {
-    WIRE_HELLO,    /* member to hub: who I am; payload: the token */
+    WIRE_HELLO,    /* member to hub: who I am, `channel`: of how many ranks; payload: the token */
     WIRE_BEAT,     /* both ways: I am alive */
     WIRE_GATHER,   /* member to hub: my part of what all are to know */
     WIRE_GATHERED, /* hub to members: all parts, each with its length (64 bits) before it */

@@ -1,7 +1,5 @@
-/* chime_file.c - a window as a CHIME baseband file, one for each frequency of an event.
- *
- * The library makes the file in memory, where it can wait for nobody, with its data unwritten; what it wrote
- * around them is copied, and the data go to the disk as plain bytes. */
+/* chime_file.c - a window as a CHIME baseband file, one for each frequency of an event. The data go to the
+ * disk as plain bytes; HDF5 describes them in memory. */
 #include "stages/common/formats/chime_attributes.h"
 #include "stages/common/formats/coding.h"
 #include "stages/common/stage/fileio.h"
@@ -9,7 +7,6 @@
 #include "stages/dump/dump.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,71 +52,30 @@ static bool put_updates(const struct dump_file *f, hid_t file)
     return good;
 }
 
-/* Makes the file in `memory`; *offset receives where its data begin. */
-static bool make(const struct dump_file *f, const char *path, int64_t number, uint64_t *offset)
+static bool put(hid_t file, const void *arg)
 {
-    hsize_t size[2] = {f->rows, f->row_bytes};
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* what goes wrong is said elsewhere */
-    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    if (file < 0) return false;
-    bool good = chime_put_attributes(file, f->stream, f->piece->channel, number, f->piece->window.first) &&
-                put_inputs(f, file) && chime_put(file, "event_id", H5T_NATIVE_UINT64, &f->dump->id) &&
-                chime_put(file, "event_dm", H5T_NATIVE_DOUBLE, &f->dump->sweep.dm) &&
-                chime_put(file, "event_dm_error", H5T_NATIVE_DOUBLE, &f->dump->sweep.dm_error) &&
-                chime_put(file, "missing_samples", H5T_NATIVE_UINT64, &f->piece->missing) &&
-                put_updates(f, file);
-    hid_t space = H5Screate_simple(2, size, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
-    H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
-    hid_t dataset = H5Dcreate2(file, "baseband", H5T_NATIVE_UINT8, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-    haddr_t at = dataset >= 0 ? H5Dget_offset(dataset) : HADDR_UNDEF;
-    *offset = at;
-    if (dataset >= 0) H5Dclose(dataset);
-    H5Pclose(plist);
-    H5Sclose(space);
-    good = H5Fclose(file) >= 0 && good;
-    return good && at != HADDR_UNDEF;
-}
-
-/* A range of the file in memory. */
-static uint8_t *copy(int fd, uint64_t offset, size_t bytes)
-{
-    uint8_t *memory = malloc(bytes > 0 ? bytes : 1);
-    if (memory != NULL && fileio_read(fd, memory, bytes, offset) == (ssize_t)bytes) return memory;
-    free(memory);
-    return NULL;
+    const struct dump_file *f = arg;
+    return chime_put_attributes(file, f->stream, f->piece->channel, f->of->number[f->piece->index],
+                                f->piece->window.first) &&
+           put_inputs(f, file) && chime_put(file, "event_id", H5T_NATIVE_UINT64, &f->dump->id) &&
+           chime_put(file, "event_dm", H5T_NATIVE_DOUBLE, &f->dump->sweep.dm) &&
+           chime_put(file, "event_dm_error", H5T_NATIVE_DOUBLE, &f->dump->sweep.dm_error) &&
+           chime_put(file, "missing_samples", H5T_NATIVE_UINT64, &f->piece->missing) && put_updates(f, file);
 }
 
 /* What stands before and behind the data. */
 static int describe(struct dump_file *f)
 {
-    /* The library wants a name, else memfd_create would do. It writes some KiB; the data are a hole. */
-    char path[] = "/dev/shm/beamring-XXXXXX", other[] = "/tmp/beamring-XXXXXX";
-    uint64_t offset = 0, data = f->rows * f->row_bytes;
-    struct stat info;
-    int fd = mkostemp(path, O_CLOEXEC);
-    if (fd < 0) {
-        strcpy(path, other);
-        fd = mkostemp(path, O_CLOEXEC);
-    }
-    if (fd < 0)
-        return br_fail(&f->error, BR_E_IO, "cannot describe %s in memory, as %s: %s", f->path, path,
-                       strerror(errno));
-    bool good = make(f, path, f->of->number[f->piece->index], &offset) && fstat(fd, &info) == 0;
-    unlink(path);
+    struct chime_around around;
+    bool good = chime_describe(&around, f->rows, f->row_bytes, put, f);
     free(f->header);
     free(f->tail);
-    f->header = f->tail = NULL;
-    if (good && f->offset != 0 && f->offset != offset) good = false; /* the data are elsewhere already */
-    if (good) {
-        f->offset = f->header_bytes = offset;
-        uint64_t end = offset + data, size = (uint64_t)info.st_size;
-        f->tail_bytes = size > end ? size - end : 0;
-        f->header = copy(fd, 0, f->header_bytes);
-        f->tail = copy(fd, end, f->tail_bytes);
-        good = f->header != NULL && f->tail != NULL;
-    }
-    close(fd);
+    f->header = around.head;
+    f->tail = around.tail;
+    f->tail_bytes = around.tail_bytes;
+    if (good && f->offset != 0 && f->offset != around.head_bytes)
+        good = false; /* the data are elsewhere already */
+    if (good) f->offset = f->header_bytes = around.head_bytes;
     return good ? BR_OK : br_fail(&f->error, BR_E_IO, "HDF5 cannot describe %s", f->path);
 }
 

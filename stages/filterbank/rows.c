@@ -2,6 +2,7 @@
 
 #include "kernels/common/half.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { TIME_CONSTANT = 1024, TILE = 64 };
@@ -50,6 +51,7 @@ static void restored(struct rows *rows, const struct sigproc_band *band, size_t 
         const uint8_t *valid = rows->valid == NULL ? NULL : rows->valid + channel * rows->nsteps + from;
         float scale = (float)(side[0] * rows->scale), offset = (float)(side[1] * rows->scale);
         float *mean = &rows->mean[channel * rows->nbeams + beam];
+        if (!isfinite(scale) || !isfinite(offset)) scale = 0, offset = *mean;
         if (scale != 0 || offset != 0) *mean = offset;
         for (size_t t = 0; t < steps; t++)
             out[t * n + c] = valid != NULL && valid[t] == BR_MISSING
@@ -77,11 +79,11 @@ static void floats(struct rows *rows, const struct sigproc_band *band, const siz
                 float *mean = &rows->mean[channel * rows->nbeams + beam[b]],
                       *to = &out[(b * steps + t) * n + c];
                 uint16_t *seen = &rows->seen[channel * rows->nbeams + beam[b]];
-                if (missing) {
+                *to = missing ? NAN : value_at(rows, cell * rows->nbeams + beam[b]);
+                if (!isfinite(*to)) { /* also what a stage has made so: it must not stay in the mean */
                     *to = *mean;
                     continue;
                 }
-                *to = value_at(rows, cell * rows->nbeams + beam[b]);
                 if (*seen < TIME_CONSTANT) ++*seen;
                 *mean += (*to - *mean) / (float)*seen;
             }

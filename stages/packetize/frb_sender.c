@@ -24,8 +24,9 @@ struct frb_destination {
 struct frb_sender {
     struct frb_destination *to; /* [peers.count] */
     size_t nchannels;
-    uint64_t minichunk; /* base samples */
-    uint64_t seq_base;  /* base samples per sequence number */
+    uint64_t minichunk;  /* base samples */
+    uint64_t unanswered; /* minichunks that were counted as not acknowledged */
+    uint64_t seq_base;   /* base samples per sequence number */
     struct calibration calibration;
     float *deviation; /* [nchannels] */
     uint16_t *scales; /* [beam][freq][2], f16 */
@@ -261,6 +262,18 @@ static void add_part(struct frb_sender *s, size_t rows, const uint8_t *packed, c
     }
 }
 
+/* Minichunks that a destination has not acknowledged, and will not. */
+static void count_unanswered(struct br_stage *stage, struct packetize *p)
+{
+    struct frb_sender *s = p->state;
+    uint64_t most = 0;
+    for (size_t i = 0; i < p->peers.count; i++)
+        if (p->peers.peer[i].unanswered > most) most = p->peers.peer[i].unanswered;
+    if (most > s->unanswered)
+        br_stage_count_lost(stage, BR_LOST_NOT_ACKNOWLEDGED, (most - s->unanswered) * s->minichunk);
+    s->unanswered = most;
+}
+
 static int send_minichunk(struct br_stage *stage, struct packetize *p, uint64_t number, const uint8_t *levels,
                           const float *side, uint64_t samples)
 {
@@ -281,6 +294,7 @@ static int send_minichunk(struct br_stage *stage, struct packetize *p, uint64_t 
     }
     int missed = peers_send(&p->peers);
     if (missed > 0) br_stage_count_lost(stage, BR_LOST_NO_DESTINATION, samples);
+    count_unanswered(stage, p);
     return missed < 0 ? missed : BR_OK;
 }
 
@@ -325,6 +339,7 @@ static int finish(struct br_stage *stage, struct packetize *p)
 {
     int status = flush(stage, p);
     if (p->opened) peers_close(&p->peers);
+    count_unanswered(stage, p);
     return status == BR_OK ? peers_verdict(&p->peers) : status;
 }
 

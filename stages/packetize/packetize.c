@@ -191,11 +191,12 @@ void report_peers(struct br_stage *stage, const struct packetize *p, const char 
 {
     for (size_t i = 0; i < p->peers.count && p->peers.peer != NULL && p->opened; i++) {
         const struct peer *peer = &p->peers.peer[i];
-        char answers[96] = "";
+        char answers[160] = "";
         if (p->peers.acks)
             snprintf(answers, sizeof answers,
-                     ", in the last connection %llu assembled and %llu dropped there",
-                     (unsigned long long)peer->acked, (unsigned long long)peer->refused);
+                     ", %llu not acknowledged, in the last connection %llu assembled and %llu dropped there",
+                     (unsigned long long)peer->unanswered, (unsigned long long)peer->acked,
+                     (unsigned long long)peer->refused);
         br_stage_note(stage, "%s: %llu %s sent, %llu missed, %llu connection%s%s", peer->to.text,
                       (unsigned long long)peer->sent, what, (unsigned long long)peer->missed,
                       (unsigned long long)peer->connections, peer->connections == 1 ? "" : "s", answers);

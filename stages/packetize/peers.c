@@ -24,6 +24,19 @@ static void hang_up(struct peer *peer)
     peer->npieces = 0;
 }
 
+static uint64_t answered(const struct peer *peer)
+{
+    return peer->acked + peer->refused;
+}
+
+/* The connection is over: what it has not answered, it never will. */
+static void settle_answers(const struct peers *peers, struct peer *peer)
+{
+    if (!peers->acks || peer->expected_acks <= answered(peer)) return;
+    peer->unanswered += peer->expected_acks - answered(peer);
+    peer->expected_acks = answered(peer);
+}
+
 /* The receiver has ended the connection, with or without a word. */
 static void count_ending(const struct peers *peers, struct peer *peer)
 {
@@ -55,6 +68,7 @@ static void say_who_is_gone(struct peers *peers)
 static int lose(struct peers *peers, struct peer *peer, const char *why)
 {
     bool was_up = peer->state == PEER_UP;
+    settle_answers(peers, peer);
     hang_up(peer);
     uint64_t most = in_ns(peers->retry_s);
     peer->backoff_ns = was_up || peer->backoff_ns == 0 ? FIRST_BACKOFF_NS : 2 * peer->backoff_ns;
@@ -157,9 +171,20 @@ static int listen_to(struct peers *peers, struct peer *peer)
             count_ending(peers, peer);
             return lose(peers, peer, why);
         }
-        peer->accepted = peer->accepted || peers->acks;
-        for (ssize_t i = 0; i < n; i++) *(answer[i] == 1 ? &peer->acked : &peer->refused) += 1;
         peer->progress_at = br_clock_ns();
+        for (ssize_t i = 0; i < n && peers->acks; i++) {
+            bool most = answered(peer) >= peer->expected_acks + peer->in_flight;
+            if (!most && answer[i] <= 1) {
+                *(answer[i] == 1 ? &peer->acked : &peer->refused) += 1;
+                peer->accepted = true;
+                continue;
+            }
+            char why[160];
+            snprintf(why, sizeof why, "it was closed: it answered %u%s; expected 1 or 0 for each message",
+                     answer[i], most ? " to nothing that was sent" : "");
+            count_ending(peers, peer);
+            return lose(peers, peer, why);
+        }
     }
 }
 
@@ -255,7 +280,7 @@ int peers_send(struct peers *peers)
     uint64_t now = br_clock_ns();
     for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
         struct peer *peer = &peers->peer[i];
-        had[i] = peer->npieces > 0;
+        had[i] = peer->in_flight = peer->npieces > 0;
         if (!had[i]) continue;
         peer->progress_at = now;
         if (peers->acks) status = listen_to(peers, peer);
@@ -280,6 +305,7 @@ int peers_send(struct peers *peers)
     for (size_t i = 0; i < peers->count; i++) {
         struct peer *peer = &peers->peer[i];
         bool arrived = had[i] && peer->state == PEER_UP;
+        peer->in_flight = false;
         if (arrived) peer->expected_acks++;
         if (arrived)
             peer->sent++;
@@ -308,9 +334,9 @@ void peers_close(struct peers *peers)
         for (size_t i = 0; i < peers->count; i++) {
             const struct peer *peer = &peers->peer[i];
             if (peer->state != PEER_UP) continue;
-            seen += peer->acked + peer->refused;
+            seen += answered(peer);
             arrived = arrived && all_arrived(peer);
-            if (peers->acks) waiting = waiting || peer->acked + peer->refused < peer->expected_acks;
+            if (peers->acks) waiting = waiting || answered(peer) < peer->expected_acks;
         }
         if (!arrived)
             arrived_at = 0;
@@ -340,6 +366,12 @@ int peers_verdict(const struct peers *peers)
 {
     for (size_t i = 0; i < peers->count; i++) {
         const struct peer *peer = &peers->peer[i];
+        if (!peer->accepted && peers->acks && peer->endings == 0 && peer->sent > 0)
+            return br_stage_fail(
+                peers->stage, BR_E_IO,
+                "%s was sent %llu messages and has acknowledged none; expected a receiver that "
+                "answers (or give `acks: false`)",
+                peer->to.text, (unsigned long long)peer->sent);
         if (peer->accepted || peer->endings == 0) continue;
         return br_stage_fail(
             peers->stage, BR_E_IO,
@@ -352,6 +384,9 @@ int peers_verdict(const struct peers *peers)
 
 void peers_abandon(struct peers *peers)
 {
-    for (size_t i = 0; i < peers->count; i++)
-        if (peers->peer[i].state != PEER_DOWN) hang_up(&peers->peer[i]);
+    for (size_t i = 0; i < peers->count; i++) {
+        if (peers->peer[i].state == PEER_DOWN) continue;
+        settle_answers(peers, &peers->peer[i]);
+        hang_up(&peers->peer[i]);
+    }
 }

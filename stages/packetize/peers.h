@@ -28,10 +28,12 @@ struct peer {
     uint64_t retry_at, backoff_ns, progress_at; /* CLOCK_MONOTONIC */
     bool told;                                  /* that it cannot be reached: once per outage */
     uint64_t sent, missed, connections;         /* messages; times it was reached */
-    uint64_t expected_acks, acked, refused; /* answers to wait for; bytes that came: 1, and anything else */
-    uint64_t up_at;                         /* when this connection was made */
-    bool accepted;                          /* it has taken what was sent, in some connection */
-    uint64_t endings;                       /* connections that it ended before it had accepted anything */
+    uint64_t expected_acks, acked, refused;     /* answers to wait for; bytes that came: 1, and 0 */
+    uint64_t unanswered; /* messages whose answers never came, of earlier connections */
+    bool in_flight;      /* a message that may be answered before it is known to be sent */
+    uint64_t up_at;      /* when this connection was made */
+    bool accepted;       /* it has taken what was sent, in some connection */
+    uint64_t endings;    /* connections that it ended before it had accepted anything */
 };
 
 struct peers {
@@ -67,7 +69,7 @@ void peers_close(struct peers *peers);
 /* After peers_close: fails, with BR_E_IO, for a destination that ended its connections and never accepted
  * anything: it does not want what it is sent. A destination has accepted when it acknowledged a message, or,
  * where there are no acknowledgements, when it kept a connection over which messages went for a second, or to
- * the end. */
+ * the end. One that was sent messages and never acknowledged any has not. */
 int peers_verdict(const struct peers *peers);
 
 /* Closes at once what is still open. */

@@ -31,7 +31,7 @@ struct link {
     size_t room, got, want;
     struct kotekan_array array;    /* how the frame is made; not for plain ones */
     uint64_t first, end, heard_at; /* base samples of the frame held, or of the last one */
-    bool any;                      /* there was one */
+    bool any, known;               /* there was one; its header was accepted */
     bool doubted;                  /* it waits for the others */
 };
 
@@ -155,6 +155,7 @@ static enum tcp_next take_metadata(struct br_stage *stage, struct receive *r, st
     }
     if (!make_room(r->state, link, &array))
         return refuse(r, "no memory for a frame of %" PRIu32 " bytes", link->sizes[1]);
+    link->known = true;
     expect(link, LINK_BODY, link->sizes[1]);
     return TCP_MORE;
 }
@@ -206,6 +207,11 @@ static bool may_be_silent(const void *owner, unsigned peer)
     return link->state == LINK_HELD || may_close(owner, peer);
 }
 
+static bool is_known(const void *owner, unsigned peer)
+{
+    return ((const struct kotekan_input *)owner)->link[peer].known;
+}
+
 static void end(void *owner, unsigned peer)
 {
     struct link *link = &((struct kotekan_input *)owner)->link[peer];
@@ -219,6 +225,7 @@ static const struct tcp_calls calls = {.begin = begin,
                                        .got = got,
                                        .may_close = may_close,
                                        .may_be_silent = may_be_silent,
+                                       .is_known = is_known,
                                        .end = end};
 
 static int start(struct br_stage *stage, struct receive *r)
@@ -235,7 +242,7 @@ static int start(struct br_stage *stage, struct receive *r)
     k->server = (struct tcp_server){.calls = &calls,
                                     .owner = k,
                                     .most = LINKS,
-                                    .silent_s = r->handshake_s,
+                                    .handshake_s = r->handshake_s,
                                     .counts = &k->counts,
                                     .complaint = r->complaint,
                                     .complaint_size = sizeof r->complaint,

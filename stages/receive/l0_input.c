@@ -77,6 +77,8 @@ static int step(struct br_stage *stage, struct receive *r, int ms)
     int status = l0_receiver_step(l0, ms, &error);
     if (malformed == 0 && l0->counts.malformed > 0)
         snprintf(r->complaint, sizeof r->complaint, "the first malformed packet: %s", l0->complaint);
+    if (l0->notice[0] != '\0') snprintf(r->complaint, sizeof r->complaint, "%s", l0->notice);
+    l0->notice[0] = '\0';
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 

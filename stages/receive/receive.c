@@ -1,6 +1,7 @@
 /* receive - beams and electric fields from the network. */
 #include "stages/receive/receive.h"
 #include "buffers/clock.h"
+#include "stages/common/stage/finite.h"
 #include "stages/common/stage/format.h"
 
 #include <inttypes.h>
@@ -36,8 +37,10 @@ static const struct br_param params[] = {
              "how far data may be ahead of what has not arrived before that counts as missing", .def = "16",
              .min = 2, .max = 4096, .unit = "frames"),
     BR_PARAM("handshake_s", BR_P_REAL, struct receive, handshake_s,
-             "a sender that has not sent its handshake by then is closed", .def = "10", .min = 0.1,
-             .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+             "a sender is closed that has not sent its handshake (frb-node: the document, kotekan: the first "
+             "frame's metadata) so long after it began, or is silent for so long within a message; a message "
+             "may take 60 times as long",
+             .def = "10", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
     BR_PARAM("document", BR_P_PATH, struct receive, document,
              "YAML file with the document that senders must agree with, and all channels to "
              "receive; packetize writes it",
@@ -97,7 +100,9 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(
             stage, "address", "'%.100s' is no address; expected host:port, such as *:5000 or 127.0.0.1:5000",
             r->address);
-    return r->wire->configure(stage, r);
+    status = r->wire->configure(stage, r);
+    if (status == BR_OK) finite_configure(stage);
+    return status;
 }
 
 /* What is put together: the window's frames, and the pieces that have come of the next one. How many of
@@ -165,6 +170,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     bool end = stopping || closed || idle;
     int got = r->wire->fill(stage, r, io->out[0], end || quiet > r->hold_s);
     count_losses(stage, r);
+    if (got > 0) finite_take(stage, &r->finite, io->out[0]);
     if (got != 0) return got < 0 ? got : BR_PRODUCED;
     if (end) return BR_FINISHED;
     status = r->wire->step(stage, r, LOOK_MS);

@@ -3,6 +3,7 @@
 #define BEAMRING_STAGES_RECEIVE_RECEIVE_H
 
 #include "runtime/stage.h"
+#include "stages/common/stage/finite.h"
 #include "stages/common/wires/assembly.h"
 #include "stages/common/wires/net.h"
 
@@ -43,6 +44,7 @@ struct receive {
     uint64_t heard_ns; /* when the last frame's worth of data came, or the stage began */
     uint64_t changed;  /* pieces counted by then */
     bool started;
+    struct finite finite;
     char complaint[WIRE_COMPLAINT];
     void *state;
 };

@@ -1,14 +1,20 @@
-/* CHIME baseband files: one for each channel; what is never written, or missing, is zero. */
+/* CHIME baseband files: one for each channel; what is never written, or missing, is zero.
+ *
+ * The data go to the disk as plain bytes, all channels of a frame or none; HDF5 describes them in memory.
+ * What stands before them is written when a file begins, whenever it has become twice as long, so that a run
+ * that is killed leaves at least half, and at the end. */
+#include "buffers/output.h"
 #include "stages/common/formats/chime_attributes.h"
+#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/record/external.h"
 
+#include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { CHUNK = 1 << 20 };
 static const double top_mhz = CHIME_TOP_MHZ, step_mhz = CHIME_STEP_MHZ;
 
 static int configure(struct br_stage *stage, struct external *f)
@@ -39,27 +45,11 @@ static int configure(struct br_stage *stage, struct external *f)
     return BR_OK;
 }
 
-static bool make_file(const struct external *f, const struct br_stream *s, size_t channel, hid_t *file,
-                      hid_t *dataset)
-{
-    hsize_t inputs = f->cell, none[2] = {0, inputs}, most[2] = {H5S_UNLIMITED, inputs};
-    hsize_t chunk[2] = {CHUNK / inputs > 0 ? CHUNK / inputs : 1, inputs};
-    *file = H5Fcreate(f->path, f->overwrite ? H5F_ACC_TRUNC : H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
-    if (*file < 0) return false;
-    bool good = chime_put_attributes(*file, s, channel, f->id[channel], f->first);
-    hid_t space = H5Screate_simple(2, none, most), plist = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_chunk(plist, 2, chunk);
-    *dataset = H5Dcreate2(*file, "baseband", H5T_NATIVE_UINT8, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-    H5Pclose(plist);
-    H5Sclose(space);
-    return chime_put_inputs(*file, inputs, NULL) && good && *dataset >= 0;
-}
-
 static int start(struct br_stage *stage, struct external *f)
 {
-    f->hdf5 = malloc(2 * f->nchannels * sizeof *f->hdf5);
-    if (f->hdf5 == NULL) return br_no_memory(stage, 2 * f->nchannels * sizeof *f->hdf5);
-    for (size_t i = 0; i < 2 * f->nchannels; i++) f->hdf5[i] = -1;
+    f->fd = malloc(f->nchannels * sizeof *f->fd);
+    if (f->fd == NULL) return br_no_memory(stage, f->nchannels * sizeof *f->fd);
+    for (size_t i = 0; i < f->nchannels; i++) f->fd[i] = -1;
     for (size_t i = 0; i < f->nchannels; i++) {
         int status = external_name(stage, f, (uint64_t)f->id[i]);
         if (status != BR_OK) return status;
@@ -88,61 +78,92 @@ static void encode(struct external *f, const struct br_frame *frame, size_t chan
     }
 }
 
-static bool write_rows(hid_t dataset, hsize_t row, hsize_t rows, hsize_t inputs, const uint8_t *bytes)
+/* Of a channel's file. */
+struct description {
+    const struct external *f;
+    const struct br_stream *stream;
+    size_t channel;
+};
+
+static bool put(hid_t file, const void *arg)
 {
-    hsize_t size[2] = {row + rows, inputs}, at[2] = {row, 0}, count[2] = {rows, inputs};
-    if (H5Dset_extent(dataset, size) < 0) return false;
-    hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(2, count, NULL);
-    bool good = H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, count, NULL) >= 0 &&
-                H5Dwrite(dataset, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, bytes) >= 0;
-    H5Sclose(memory);
-    H5Sclose(space);
-    return good;
+    const struct description *d = arg;
+    return chime_put_attributes(file, d->stream, d->channel, d->f->id[d->channel], d->f->first) &&
+           chime_put_inputs(file, d->f->cell, NULL);
 }
 
-static int write_channels(struct br_stage *stage, struct external *f, const struct br_frame *frame)
+/* Writes what stands before and behind `rows` rows of a channel, and cuts off what else there is. 0, or an
+ * errno. */
+static int describe(struct external *f, const struct br_stream *s, size_t channel, uint64_t rows)
+{
+    const struct description d = {f, s, channel};
+    struct chime_around around;
+    bool good = chime_describe(&around, rows, f->cell, put, &d);
+    if (f->before == 0) f->before = around.head_bytes;
+    int why = good && f->before == around.head_bytes ? 0 : ENOMEM;
+    uint64_t end = f->before + rows * f->cell;
+    if (why == 0 && ftruncate(f->fd[channel], (off_t)end) != 0) why = errno;
+    if (why == 0) why = fileio_write(f->fd[channel], around.tail, around.tail_bytes, end);
+    if (why == 0) why = fileio_write(f->fd[channel], around.head, around.head_bytes, 0);
+    free(around.head);
+    free(around.tail);
+    return why;
+}
+
+/* The frame's rows of a channel behind the `f->rows` that are there. 0, or an errno. */
+static int write_channel(struct external *f, const struct br_stream *s, const struct br_frame *frame,
+                         size_t i)
+{
+    uint64_t row = frame->first - f->first;
+    int why = row >= 2 * f->described ? describe(f, s, i, f->rows > 0 ? f->rows : 1) : 0;
+    encode(f, frame, i, f->bytes);
+    return why != 0 ? why
+                    : fileio_write(f->fd[i], f->bytes, frame->samples * f->cell, f->before + row * f->cell);
+}
+
+static int open_file(struct br_stage *stage, struct external *f, size_t channel)
+{
+    struct br_error error = {0};
+    int status = external_name(stage, f, (uint64_t)f->id[channel]);
+    if (status != BR_OK) return status;
+    f->fd[channel] = br_output_open(f->path, f->overwrite, &error);
+    return f->fd[channel] >= 0 ? BR_OK : br_stage_fail(stage, BR_E_IO, "%s", error.text);
+}
+
+static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
+    uint64_t row = frame->first - f->first;
     for (size_t i = 0; i < f->nchannels; i++) {
-        hid_t file = f->hdf5[2 * i], dataset = f->hdf5[2 * i + 1];
-        bool good = true;
-        if (file < 0) {
-            int status = external_name(stage, f, (uint64_t)f->id[i]);
-            if (status != BR_OK) return status;
-            good = make_file(f, s, i, &file, &dataset);
-            f->hdf5[2 * i] = file;
-            f->hdf5[2 * i + 1] = dataset;
-        }
-        encode(f, frame, i, f->bytes);
-        if (!good || !write_rows(dataset, frame->first - f->first, frame->samples, f->cell, f->bytes))
-            return br_stage_fail(stage, BR_E_IO, "HDF5 cannot write channel %d to %s/%s_*.h5", f->id[i],
-                                 f->directory, f->prefix);
+        int status = f->fd[i] < 0 ? open_file(stage, f, i) : BR_OK;
+        if (status != BR_OK) return status;
+        int why = write_channel(f, s, frame, i);
+        if (why != 0)
+            return br_stage_fail(
+                stage, BR_E_IO,
+                "cannot write channel %d to %s/%s_*.h5: %s; the %llu samples before this are there", f->id[i],
+                f->directory, f->prefix, strerror(why), (unsigned long long)f->rows);
     }
+    if (row >= 2 * f->described) f->described = f->rows > 0 ? f->rows : 1;
+    f->rows = row + frame->samples;
     return BR_OK;
 }
 
-/* HDF5 knows no threads, and a pipeline may have several recorders. */
-static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&lock);
-    int status = write_channels(stage, f, frame);
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
+/* Completes the files, with the rows that all of them have. One that has none goes. */
 static int stop(struct br_stage *stage, struct external *f)
 {
     int status = BR_OK;
-    for (size_t i = 0; f->hdf5 != NULL && i < f->nchannels; i++) {
-        bool good = f->hdf5[2 * i + 1] < 0 || H5Dclose(f->hdf5[2 * i + 1]) >= 0;
-        if (f->hdf5[2 * i] >= 0) good = H5Fclose(f->hdf5[2 * i]) >= 0 && good;
-        if (!good && status == BR_OK)
-            status = br_stage_fail(stage, BR_E_IO, "HDF5 cannot complete a file %s/%s_*.h5", f->directory,
-                                   f->prefix);
+    for (size_t i = 0; f->fd != NULL && i < f->nchannels; i++) {
+        if (f->fd[i] < 0) continue;
+        int why = f->rows > 0 ? describe(f, br_stage_input(stage, 0), i, f->rows) : 0;
+        if (close(f->fd[i]) != 0 && why == 0) why = errno;
+        if (f->rows == 0) unlink(external_path(f, (uint64_t)f->id[i]));
+        if (why != 0 && status == BR_OK)
+            status = br_stage_fail(stage, BR_E_IO, "cannot complete channel %d of %s/%s_*.h5: %s", f->id[i],
+                                   f->directory, f->prefix, strerror(why));
     }
-    free(f->hdf5);
-    f->hdf5 = NULL;
+    free(f->fd);
+    f->fd = NULL;
     return status;
 }
 

@@ -38,11 +38,17 @@ int external_failed(struct br_stage *stage, const struct external *f, const char
     return br_stage_fail(stage, BR_E_IO, "cannot %s %s: %s", what, f->path, strerror(errno));
 }
 
-int external_name(struct br_stage *stage, struct external *f, uint64_t number)
+const char *external_path(struct external *f, uint64_t number)
 {
     snprintf(f->path, sizeof f->path, "%s/%s_%07llu.%s", f->directory, f->prefix, (unsigned long long)number,
              f->format->suffix);
+    return f->path;
+}
+
+int external_name(struct br_stage *stage, struct external *f, uint64_t number)
+{
     struct br_error error = {0};
+    external_path(f, number);
     if (br_output_check(f->path, &error) != BR_OK) return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     if (!f->overwrite && access(f->path, F_OK) == 0)
         return br_stage_fail(stage, BR_E_IO, "%s is there already; give another prefix, or `overwrite: true`",

@@ -48,9 +48,11 @@ struct external {
     uint64_t first; /* base sample of the first frame */
     char path[2048];
     bool started;
-    FILE *file;     /* guppi, vdif */
-    uint64_t block; /* guppi: samples of the open file's blocks */
-    int64_t *hdf5;  /* chime: [nchannels] file and dataset handles */
+    FILE *file;               /* guppi, vdif */
+    uint64_t block;           /* guppi: samples of the open file's blocks */
+    int *fd;                  /* chime: [nchannels] files; -1: not begun */
+    uint64_t before;          /* bytes before their data */
+    uint64_t rows, described; /* that all of them have; that their descriptions spoke of */
     struct vdif_out *vdif;
 };
 
@@ -66,7 +68,10 @@ bool external_row_is_missing(const struct external *f, const struct br_frame *fr
 /* Adds to what would be lost. */
 void external_loses(struct external *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* PREFIX_NNNNNNN.suffix into f->path. Refuses to replace a file unless the user wants it. */
+/* PREFIX_NNNNNNN.suffix, in f->path. */
+const char *external_path(struct external *f, uint64_t number);
+
+/* The same. Refuses to replace a file unless the user wants it. */
 int external_name(struct br_stage *stage, struct external *f, uint64_t number);
 
 /* The user's channel numbers by frequency: (mhz - zero) / step, when all are whole and distinct; false

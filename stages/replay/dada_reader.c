@@ -152,10 +152,13 @@ static void move_epoch(const struct recording *base, struct recording *r, struct
     }
 }
 
-/* Whether frames can be made on a GPU: bytes as they are in the file, without anything beside them. */
+/* Whether frames can be made on a GPU: bytes as they are in the file, without anything beside them. Floats
+ * are looked at first. */
 static bool can_feed(const struct dada_reader *reader)
 {
-    return reader->flat && reader->coding == CODING_INT4X2 && reader->stream.side.naxes == 0;
+    enum br_dtype dtype = reader->stream.array.dtype;
+    return reader->flat && reader->coding == CODING_INT4X2 && reader->stream.side.naxes == 0 &&
+           dtype != BR_F16 && dtype != BR_F32;
 }
 
 /* How many bytes the buffers on the way to a GPU have. */

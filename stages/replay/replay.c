@@ -8,6 +8,7 @@
 #include "stages/common/formats/hints.h"
 #include "stages/common/formats/kotekan_raw.h"
 #include "stages/common/formats/text.h"
+#include "stages/common/stage/finite.h"
 #include "stages/replay/extents.h"
 #include "stages/replay/kotekan_arrays.h"
 #include "stages/replay/pcap_reader.h"
@@ -41,6 +42,7 @@ struct replay {
     } state;
     const char *time_from; /* what the time of the first sample is by */
     bool said;             /* when it was taken */
+    struct finite finite;
     bool running;
     uint64_t started_ns, first; /* CLOCK_MONOTONIC when the first frame went out, and its first sample */
 };
@@ -267,6 +269,7 @@ static int configure(struct br_stage *stage, void *self)
     if (r->reader != &replay_pcap && hints_doubt(&r->state.stream, doubt, sizeof doubt) != NULL)
         br_stage_warn(stage, "%s: %s", files.path[0], doubt);
     *br_stage_output(stage, 0) = r->state.stream;
+    finite_configure(stage);
     return BR_OK;
 }
 
@@ -305,7 +308,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_frame *out = io->out[0];
     if (br_stage_stopping(stage)) return BR_FINISHED;
     int result = r->reader->fill(stage, &r->state, out);
-    if (result > 0 && (result & BR_PRODUCED) != 0 && !r->said) say_when(stage, r, out);
+    if (result > 0 && (result & BR_PRODUCED) != 0) {
+        if (!r->said) say_when(stage, r, out);
+        finite_take(stage, &r->finite, out);
+    }
     if (result == BR_PRODUCED && r->realtime && pace(stage, r, out)) return BR_FINISHED;
     return result;
 }

@@ -1,7 +1,6 @@
 #include "stages/uvh5/file.h"
 
 #include "buffers/frame.h"
-#include "buffers/output.h"
 #include "stages/common/tables/hdf5_types.h"
 
 #include <stdlib.h>
@@ -48,7 +47,8 @@ bool uvh5_write_rows(hid_t where, const char *name, hid_t type, hsize_t first, h
     return H5Dclose(set) >= 0 && good;
 }
 
-bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite)
+int uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite,
+                struct br_error *error)
 {
     size_t cell = layout->stream->nchannels * layout->npols, row = 8 * cell;
     hsize_t dims[3] = {0, layout->stream->nchannels, layout->npols};
@@ -58,12 +58,15 @@ bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const
     file->header = file->data = -1;
     file->rows = chunk;
     file->scratch = malloc(chunk * row);
-    file->file = br_output_check(path, NULL) == BR_OK
-                     ? H5Fcreate(path, overwrite ? H5F_ACC_TRUNC : H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT)
-                     : -1;
-    if (file->file < 0 || file->scratch == NULL) return false;
-    file->header = H5Gcreate2(file->file, "Header", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    file->data = H5Gcreate2(file->file, "Data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    if (file->scratch == NULL) return br_fail(error, BR_E_NO_MEMORY, "%s: no memory for its rows", path);
+    int status = hdf5_store_create(&file->store, path, overwrite, error);
+    if (status != BR_OK) {
+        free(file->scratch);
+        file->scratch = NULL;
+        return status;
+    }
+    file->header = H5Gcreate2(file->store.file, "Header", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    file->data = H5Gcreate2(file->store.file, "Data", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     /* Correlator integers, as the specification has them. */
     hid_t value = hdf5_complex(H5T_NATIVE_INT32), flag = hdf5_bool();
     bool good = file->header >= 0 && file->data >= 0 && uvh5_header_create(file->header, layout) &&
@@ -72,7 +75,8 @@ bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const
                 uvh5_make_growing(file->data, "nsamples", H5T_NATIVE_FLOAT, 3, dims, chunk, true);
     H5Tclose(value);
     H5Tclose(flag);
-    return good;
+    if (!good) hdf5_store_commit(&file->store, false); /* uvh5_append says it */
+    return BR_OK;
 }
 
 /* The visibilities of one pair of dishes: [freq][pol][2]. */
@@ -95,7 +99,7 @@ static void gather(const struct uvh5_layout *layout, const struct uvh5_row *row,
         }
 }
 
-bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row)
+int uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row)
 {
     size_t nchannels = layout->stream->nchannels, npols = layout->npols, cell = nchannels * npols;
     hsize_t first = file->integrations * layout->npairs;
@@ -119,20 +123,20 @@ bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const
     }
     H5Tclose(value);
     H5Tclose(flag);
-    good = good && uvh5_header_append(file->header, layout, file->integrations, row) &&
-           H5Fflush(file->file, H5F_SCOPE_LOCAL) >= 0;
-    file->integrations++;
-    return good;
+    good = good && uvh5_header_append(file->header, layout, file->integrations, row);
+    int why = hdf5_store_commit(&file->store, good);
+    if (why == 0) file->integrations++;
+    return why;
 }
 
-bool uvh5_close(struct uvh5_file *file)
+int uvh5_close(struct uvh5_file *file)
 {
-    bool good = true;
-    if (file->data >= 0) good = H5Gclose(file->data) >= 0;
-    if (file->header >= 0) good = H5Gclose(file->header) >= 0 && good;
-    if (file->file >= 0) good = H5Fclose(file->file) >= 0 && good;
-    file->data = file->header = file->file = -1;
+    if (file->data >= 0) H5Gclose(file->data);
+    if (file->header >= 0) H5Gclose(file->header);
+    int why = hdf5_store_close(&file->store, true);
+    hdf5_store_free(&file->store);
+    file->data = file->header = -1;
     free(file->scratch);
     file->scratch = NULL;
-    return good;
+    return why;
 }

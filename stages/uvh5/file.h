@@ -8,6 +8,7 @@
 
 #include "buffers/stream.h"
 #include "stages/common/formats/baselines.h"
+#include "stages/common/tables/hdf5_store.h"
 
 #include <hdf5.h>
 #include <stdbool.h>
@@ -32,10 +33,11 @@ struct uvh5_layout {
 };
 
 struct uvh5_file {
-    hid_t file, header, data; /* -1: not open */
-    uint64_t integrations;
-    void *scratch; /* rows of one write */
-    size_t rows;   /* that fit there */
+    struct hdf5_store store;
+    hid_t header, data;    /* -1: not open */
+    uint64_t integrations; /* that are whole, and in the file whatever happens */
+    void *scratch;         /* rows of one write */
+    size_t rows;           /* that fit there */
 };
 
 /* One integration. */
@@ -51,13 +53,17 @@ struct uvh5_row {
 /* Where dish d is: metres to the east and to the north of the grid's cell (0, 0). */
 void uvh5_east_north(const struct br_telescope *telescope, size_t d, double *east, double *north);
 
-/* False when HDF5 cannot; the file is closed with uvh5_close in either case. A file that is there already
- * is replaced only with `overwrite`. */
-bool uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite);
-bool uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row);
-bool uvh5_close(struct uvh5_file *file);
+/* Makes a file without an integration. Errors: as hdf5_store_create, and then nothing is to be closed; what
+ * fails behind that uvh5_append says. */
+int uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite,
+                struct br_error *error);
 
-/* Writes another text in the place of the history. */
+/* 0, or an errno; the file is closed with uvh5_close in either case. After a failure it holds the
+ * integrations that were whole before, and stays so. */
+int uvh5_append(struct uvh5_file *file, const struct uvh5_layout *layout, const struct uvh5_row *row);
+int uvh5_close(struct uvh5_file *file);
+
+/* Writes another text in the place of the history, with the next integration. False when HDF5 cannot. */
 bool uvh5_set_history(struct uvh5_file *file, const char *text);
 
 /* header.c: the datasets that do not grow, and those of length Nblts. */

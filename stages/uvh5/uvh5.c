@@ -148,7 +148,7 @@ static int start(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
     u->claim.fd = -1;
-    u->file = (struct uvh5_file){.file = -1, .header = -1, .data = -1};
+    u->file = (struct uvh5_file){.store = {.file = -1}, .header = -1, .data = -1};
     snprintf(u->path, sizeof u->path, "%s", u->directory);
     if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
@@ -165,9 +165,15 @@ static int finish(struct br_stage *stage, struct uvh5 *u)
 {
     if (!u->open) return BR_OK;
     u->open = false;
-    if (uvh5_close(&u->file)) return BR_OK;
-    return br_stage_fail(stage, BR_E_IO, "HDF5 cannot complete %s; %llu integrations are in it", u->path,
-                         (unsigned long long)u->file.integrations);
+    int why = uvh5_close(&u->file);
+    if (why == 0) return BR_OK;
+    if (u->file.integrations > 0)
+        return br_stage_fail(stage, BR_E_IO,
+                             "cannot write to %s: %s; the %llu integrations before this are in it", u->path,
+                             strerror(why), (unsigned long long)u->file.integrations);
+    unlink(u->path);
+    return br_stage_fail(stage, BR_E_IO, "cannot write to %s: %s; it is removed, no integration is whole",
+                         u->path, strerror(why));
 }
 
 /* With the updates that the file's data up to base sample `end` were made with. */
@@ -190,12 +196,13 @@ static int write_row(struct br_stage *stage, struct uvh5 *u, const struct uvh5_r
                  (unsigned long long)u->files);
         if (!u->overwrite && access(u->path, F_OK) == 0)
             return br_stage_fail(stage, BR_E_IO, "%s is there already; it is not replaced", u->path);
-        u->open = true;
         u->files++;
         u->file_first = row->first;
         make_history(stage, u, row->end);
-        if (!uvh5_create(&u->file, &u->layout, u->path, u->overwrite))
-            return br_stage_fail(stage, BR_E_IO, "HDF5 cannot create %s (%s)", u->path, strerror(errno));
+        struct br_error error = {0};
+        if (uvh5_create(&u->file, &u->layout, u->path, u->overwrite, &error) != BR_OK)
+            return br_stage_fail(stage, error.status, "%s", error.text);
+        u->open = true;
     }
     bool good = true;
     if (u->file.integrations > 0 && br_stage_updates_begun(stage, u->told_until, row->end, NULL, 0) > 0) {
@@ -203,10 +210,8 @@ static int write_row(struct br_stage *stage, struct uvh5 *u, const struct uvh5_r
         good = uvh5_set_history(&u->file, u->history);
     }
     u->told_until = row->end;
-    if (!good || !uvh5_append(&u->file, &u->layout, row))
-        return br_stage_fail(stage, BR_E_IO,
-                             "HDF5 cannot write to %s; the %llu integrations before this are in it", u->path,
-                             (unsigned long long)u->file.integrations);
+    if ((good ? uvh5_append(&u->file, &u->layout, row) : hdf5_store_commit(&u->file.store, false)) != 0)
+        return finish(stage, u); /* which says why */
     u->written++;
     return BR_OK;
 }
@@ -261,7 +266,7 @@ static int stop(struct br_stage *stage, void *self)
     if (u->written > 0)
         br_stage_note(stage, "%llu integrations in %llu file%s %s/%s_*.uvh5", (unsigned long long)u->written,
                       (unsigned long long)u->files, u->files == 1 ? "," : "s,", u->directory, u->prefix);
-    else
+    else if (u->files == 0)
         br_stage_warn(stage, "no integration came, so there is no file");
     return status;
 }

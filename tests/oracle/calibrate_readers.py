@@ -311,6 +311,21 @@ def refused(d):
         del f["Data/flags"]
         f["Data"].create_virtual_dataset("flags", layout)
 
+    def move(f, key, where):  # a soft link to it stays
+        f.move(key, where)
+        f[key] = h5py.SoftLink(where)
+
+    def detour(f):
+        f["elsewhere"] = h5py.ExternalLink("other.uvh5", "/")
+        replace(f, "Header/time_array", h5py.SoftLink("/elsewhere/Header/time_array"))
+
+    def site(f):  # what may be missing
+        replace(f, "Header/telescope_name", h5py.ExternalLink("other.uvh5", "Header/telescope_name"))
+
+    def centres(f):
+        replace(f, "Header/phase_center_catalog",
+                h5py.ExternalLink("other.uvh5", "Header/phase_center_catalog"))
+
     def twice(f):
         f["Header/antenna_numbers"][1] = f["Header/antenna_numbers"][0]
 
@@ -323,11 +338,14 @@ def refused(d):
         (lambda f: replace(f, "Data/visdata", f["Data/visdata"][()].real), "complex numbers {r, i}"),
         (lambda f: replace(f, "Data/flags", f["Data/flags"][()][:, :, 0]), "Data/nsamples or flags"),
         (lambda f: replace(f, "Data/visdata", h5py.ExternalLink("other.uvh5", "Data/visdata")),
-         "may lead to another file"),
+         "refers to another file"),
         (lambda f: replace(f, "Header", h5py.ExternalLink("other.uvh5", "Header")), "another file"),
         (lambda f: replace(f, "Header/uvw_array", h5py.SoftLink("/Data/visdata")), None),
-        (lambda f: replace(f, "Header/time_array", h5py.SoftLink("/Data/visdata")), "another file"),
-        (outside, "in another file"), (view, "a view of other files"), (twice, "every number once"),
+        (lambda f: replace(f, "Header/time_array", h5py.SoftLink("/Data/visdata")), "Header/time_array"),
+        (lambda f: move(f, "Header/time_array", "/Header/times"), None),
+        (detour, "refers to another file"), (site, "Header/telescope_name refers to another file"),
+        (centres, "phase_center_catalog refers to another file"),
+        (outside, "refers to another file"), (view, "refers to another file"), (twice, "every number once"),
         (lambda f: replace(f, "Header/ant_1_array", f["Header/ant_1_array"][()] + 1000), "does not have"),
         (lambda f: replace(f, "Header/polarization_array", np.array([1, 2])), "has none of xx (-5)"),
         (lambda f: replace(f, "Header/freq_array", -f["Header/freq_array"][()]), "Hz above 0"),

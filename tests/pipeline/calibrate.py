@@ -100,6 +100,10 @@ def test_files():
             assert not os.path.exists(os.path.join(d, "out.h5")), words
         result = circle.calibrate(d, dada, *place, "--telescope", "none.yaml", status=2)
         assert "has no `telescope:`" in result.err, result
+        for size in (500, 3000, 6000):  # a disk that is full
+            result = circle.calibrate(d, vis, *place, status=1, file_bytes=size)
+            assert "gains.h5 cannot be written: File too large" in result.err, result
+            assert not [n for n in os.listdir(d) if n.startswith("gains")]
         circle.calibrate(d, vis, *place)
         before = open(os.path.join(d, "gains.h5"), "rb").read()
         assert "--overwrite replaces it" in circle.calibrate(d, vis, *place, status=1).err
@@ -112,6 +116,11 @@ def test_files():
                 assert not os.path.isfile(os.path.join(d, name)) or os.path.islink(os.path.join(d, name))
                 (os.rmdir if os.path.isdir(os.path.join(d, name)) else os.unlink)(os.path.join(d, name))
         assert open(os.path.join(d, "gains.h5"), "rb").read() == before
+        shutil.copy(os.path.join(d, vis), os.path.join(d, "outside.uvh5"))
+        for name in ("Header/freq_array", "Data/nsamples"):
+            for way in harness.send_outside(os.path.join(d, "outside.uvh5"), name):
+                result = circle.calibrate(d, "outside.uvh5", *place, "--out", "out.h5", status=1)
+                assert "outside.uvh5: " in result.err and name.split("/")[1] in result.err, (way, result)
         for byte in harness.damage_hdf5(os.path.join(d, "other.uvh5")):
             result = circle.calibrate(d, "other.uvh5", *place, "--out", "out.h5", status=1)
             assert "other.uvh5: " in result.err, (byte, result)

@@ -190,6 +190,10 @@ def test_chime_refused():
                 del f["baseband"]
                 f.create_dataset(name, data=data)
             assert "/baseband" in replay(d, "x.h5", status=2).err
+        other.write_chime(os.path.join(d, "x.h5"), raw, 5, 77, CTIME)
+        for way in harness.send_outside(os.path.join(d, "x.h5"), "baseband"):
+            result = replay(d, "x.h5", status=2)
+            assert "x.h5: /baseband refers to another file" in result.err, (way, result)
         with h5py.File(os.path.join(d, "x.h5"), "a") as f:
             del f["baseband"]
             f.create_dataset("baseband", data=raw, compression="gzip")

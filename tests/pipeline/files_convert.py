@@ -1,9 +1,11 @@
 """`convert` and `info`: recordings of bands, of several recorders, damaged, and files that are none."""
 import glob
 import os
+import re
 import shutil
 import sys
 
+import h5py
 import numpy as np
 
 import harness
@@ -184,6 +186,50 @@ def test_two_recorders():
         for n in names:
             got = replay(d, f"\"{n}/*.h5\"", "")
             same(got, e[:, ::-1], np.ones((3000, 3), bool), 320)
+
+
+def test_chime_full_disk():
+    """Wherever room ends: all channels hold the frames before that, as many as the message names, and what
+    others write is whole. Nothing whole: no file."""
+    with harness.scratch() as d:
+        e = other.noise((3000, 3, 2, 3), 9)
+        e[e == -8 - 8j] = 0
+        dada(d, e, np.ones((3000, 3), bool), 320, [500.0, 600.0, 700.0])
+        text = """
+pipeline:
+  - {stage: replay, files: in.dada, out: field, frame_samples: 64}
+  - {stage: record, in: field, directory: x, prefix: x, format: chime, overwrite: true}
+"""
+        harness.run(d, text)
+        whole = max(os.path.getsize(p) for p in glob.glob(os.path.join(d, "x", "*.h5")))
+
+        def check(**more):
+            for path in glob.glob(os.path.join(d, "x", "*.h5")):
+                os.remove(path)
+            result = harness.run(d, text, status=1, **more)
+            words = re.search(
+                r"cannot write channel \d+ to \S+: (.*?); the (\d+) samples before this are there",
+                result.err)
+            assert words and words[1] in ("File too large", "No space left on device"), result
+            count, files = int(words[2]), glob.glob(os.path.join(d, "x", "*.h5"))
+            assert count % 64 == 0 and len(files) == (3 if count else 0), (result, files)
+            for path in files:
+                with h5py.File(path) as f:
+                    assert f["baseband"].shape == (count, 6) and f["baseband"][()].any(axis=1).all()
+            if files:
+                same(replay(d, "\"x/*.h5\"", ""), e[:count, ::-1], np.ones((count, 3), bool), 320)
+            return count
+
+        counts = [check(file_bytes=n) for n in (3000, 4500, 9000, whole - 1)]
+        assert counts[0] == counts[1] == 0 < counts[2] < counts[3] < 3000, counts
+        shutil.rmtree(os.path.join(d, "x"))
+        with harness.small_disk(os.path.join(d, "x"), 40 << 10) as disk:
+            if disk:
+                text += "  - {stage: record, name: other, in: field, directory: y, prefix: y}\n"
+                count = check()
+                got, valid, first, _ = harness.read_e(os.path.join(d, "y", "y_000000.dada"))
+                assert 0 < count < 3000 and first == 320 and valid.all() and len(got) >= count
+                assert np.array_equal(got, e[:len(got)])
 
 
 def test_convert_refused():

@@ -6,6 +6,7 @@ that can run there on that device, so that the same tests hold for the GPU."""
 import contextlib
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,9 +31,11 @@ class Result:
         return f"exit {self.status}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
-def beamring(*args, cwd=None, timeout=100, env=None):
+def beamring(*args, cwd=None, timeout=100, env=None, file_bytes=None):
+    """`file_bytes`: how long files may become; what is more cannot be written, as on a disk that is full."""
+    limit = file_bytes and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes)))
     done = subprocess.run([os.path.abspath(PROGRAM), *map(str, args)], cwd=cwd, capture_output=True,
-                          text=True, timeout=timeout, env={**os.environ, **(env or {})})
+                          text=True, timeout=timeout, env={**os.environ, **(env or {})}, preexec_fn=limit)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
@@ -76,6 +79,19 @@ def promised_and_resident(directory, text):
 
 
 @contextlib.contextmanager
+def small_disk(path, size):
+    """A file system of `size` bytes at `path`, or None where it cannot be mounted."""
+    os.mkdir(path)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path]
+    mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        yield path if mounted else None
+    finally:
+        if mounted:
+            subprocess.run(["umount", path], check=True)
+
+
+@contextlib.contextmanager
 def scratch():
     with tempfile.TemporaryDirectory(prefix="beamring-") as directory:
         yield directory
@@ -91,6 +107,40 @@ def damage_hdf5(path):
         with open(path, "wb") as f:
             f.write(whole[:at] + b"\xff" + whole[at + 1:])
         yield at
+
+
+def send_outside(path, name):
+    """Moves the dataset `name` of an HDF5 file out of it in every way that the format has; one way at a time,
+    each time yielding which. The values stay what they were, but for the pipe, to which nobody writes."""
+    import h5py
+    with open(path, "rb") as f:
+        whole = f.read()
+    with open(path + ".other", "wb") as f:
+        f.write(whole)
+    if not os.path.exists(path + ".pipe"):
+        os.mkfifo(path + ".pipe")
+    with h5py.File(path) as f:
+        data = f[name][()]
+    data.tofile(path + ".raw")
+    for way in ("link", "pipe", "group", "storage", "virtual"):
+        with open(path, "wb") as f:
+            f.write(whole)
+        with h5py.File(path, "a") as f:
+            del f[name]
+            if way in ("link", "pipe"):
+                f[name] = h5py.ExternalLink(path + (".other" if way == "link" else ".pipe"), name)
+            elif way == "group":
+                f["elsewhere"] = h5py.ExternalLink(path + ".other", "/")
+                f[name] = h5py.SoftLink("/elsewhere/" + name)
+            elif way == "storage":
+                f.create_dataset(name, data.shape, data.dtype, external=[(path + ".raw", 0, data.nbytes)])
+            else:
+                layout = h5py.VirtualLayout(data.shape, data.dtype)
+                layout[...] = h5py.VirtualSource(path + ".other", name, data.shape)
+                f.create_virtual_dataset(name, layout)
+        yield way
+    with open(path, "wb") as f:
+        f.write(whole)
 
 
 def header(path):

@@ -190,6 +190,11 @@ def test_numbers():
     with harness.scratch() as d:
         with h5py.File(os.path.join(d, "n.h5"), "w") as file:
             file["gain"] = gains
+        for way in harness.send_outside(os.path.join(d, "n.h5"), "gain"):
+            result = harness.run(
+                d, TELESCOPE + STREAM + "pipeline:\n  - {stage: simulate, samples: 4096, out: field}\n  - " +
+                grid + "\n  - {stage: record, in: out, prefix: out}\n", status=2)
+            assert "n.h5: dataset /gain refers to another file" in result.err, (way, result)
         for at in harness.damage_hdf5(os.path.join(d, "n.h5")):
             result = harness.run(
                 d, TELESCOPE + STREAM + "pipeline:\n  - {stage: simulate, samples: 4096, out: field}\n  - " +

@@ -157,8 +157,9 @@ def test_an_interrupt_drains_all():
             mpi.end(job)
 
 
-def join(d, n, text, before=None):
-    """A job without MPI; `before(port)` is called when rank 0 runs and the others do not yet."""
+def join(d, n, text, before=None, said=None):
+    """A job without MPI; `before(port)` is called when rank 0 runs and the others do not yet. `said`: RANK
+    and RANKS of each process, where they are others."""
     with open(os.path.join(d, "join.yaml"), "w") as f:
         f.write(text)
     with socket.socket() as s:
@@ -166,24 +167,47 @@ def join(d, n, text, before=None):
         port = s.getsockname()[1]
     jobs = []
     for r in range(n):
+        rank, ranks = (said or {}).get(r, (r, n))
         jobs.append(
             subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "--join", f"127.0.0.1:{port}",
                               "join.yaml", "--set", "device=cpu"], cwd=d,
-                             env={**os.environ, "RANK": str(r), "RANKS": str(n)},
+                             env={**os.environ, "RANK": str(rank), "RANKS": str(ranks)},
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         if r == 0 and before:
             before(port)
     return [mpi.finish(job, 60) for job in jobs]
 
 
+COPY = TELESCOPE + """
+pipeline:
+  - {stage: replay, files: "in${RANKS}_${RANK}/field_*.dada", out: field}
+  - {stage: record, in: field, directory: "out${RANK}", prefix: all}
+"""
+
+
+def test_ranks_that_disagree():
+    """RANKS that differ, upwards and downwards, and a RANK that is there twice: all of the job end, and say
+    why."""
+    with harness.scratch() as d:
+        field(d, 2)
+        for said in ({1: (1, 3)}, {1: (2, 3)}, {0: (0, 3)}, {1: (1, 60000)}):
+            results = join(d, 2, COPY, said=said)
+            assert all(r.status != 0 for r in results), (said, results)
+            assert all("expected the same RANKS" in r.err for r in results), (said, results)
+        results = join(d, 3, COPY, said={2: (1, 3)})
+        assert all(r.status != 0 for r in results), results
+        assert any("expected another RANK for each process" in r.err for r in results), results
+
+
 def test_strangers_are_turned_away():
     """Whoever else connects to rank 0 does no harm: nonsense, a wrong token, a length beyond all
-    reason, silence."""
+    reason, silence of more than it has room for."""
     held = []
 
     def disturb(port):
         wrong = struct.pack("<IIIIQ", 0, 1, 0, 0, 16) + b"not the token ..."
-        for text in (b"GET / HTTP/1.1\r\n\r\n" * 300, wrong, struct.pack("<IIIIQ", 0, 1, 0, 0, 1 << 62), b""):
+        huge = struct.pack("<IIIIQ", 0, 1, 0, 0, 1 << 62)
+        for text in (b"GET / HTTP/1.1\r\n\r\n" * 300, wrong, huge, *[b"", wrong[:9]] * 20):
             s = socket.socket()
             end = time.time() + 20
             while s.connect_ex(("127.0.0.1", port)) != 0 and time.time() < end:
@@ -195,12 +219,7 @@ def test_strangers_are_turned_away():
 
     with harness.scratch() as d:
         field(d, 2)
-        copy = TELESCOPE + """
-pipeline:
-  - {stage: replay, files: "in${RANKS}_${RANK}/field_*.dada", out: field}
-  - {stage: record, in: field, directory: "out${RANK}", prefix: all}
-"""
-        results = join(d, 2, copy, disturb)
+        results = join(d, 2, COPY, disturb)
         assert all(r.status == 0 for r in results), results
         for s in held:
             s.close()
@@ -260,6 +279,6 @@ if __name__ == "__main__":
     mpi.require_mpi()
     harness.main([
         test_a_rank_is_killed, test_a_rank_is_stopped, test_a_rank_fails, test_other_pipeline_files,
-        test_an_interrupt_drains_all, test_strangers_are_turned_away,
+        test_an_interrupt_drains_all, test_strangers_are_turned_away, test_ranks_that_disagree,
         test_memory_does_not_grow, test_no_mpi_library
     ])

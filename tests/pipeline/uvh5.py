@@ -1,6 +1,7 @@
 """UVH5 files hold the visibilities that a recording of the same stream holds, and a header with all that the
 format demands, read with h5py alone; files are divided, kept and refused as they should be."""
 import os
+import re
 
 import h5py
 import numpy as np
@@ -189,5 +190,50 @@ def test_refused():
             assert words in result.err, (words, result)
 
 
+def check_cut(d, result, vis):
+    """The file of a run that met a full disk has the integrations that the message names, and is like that of
+    a run that met none; without any it is not there."""
+    assert result.status == 1, result
+    words = re.search(
+        r"cannot write to \S+\.uvh5: (.*?); (?:the (\d+) integrations before this are in it|it is removed)",
+        result.err)
+    assert words and words[1] in ("File too large", "No space left on device"), result
+    count = int(words[2] or 0)
+    names = os.listdir(os.path.join(d, "out"))
+    assert names == (["vis_000000.uvh5"] if count else []), (names, result)
+    if count:
+        path = os.path.join(d, "out", names[0])
+        check_header(path, 0, count)
+        got, flags, samples = data_of(path)
+        assert np.array_equal(got, vis[:count * len(PAIRS)]) and len(flags) == len(samples) == len(got)
+    return count
+
+
+def test_full_disk():
+    """Wherever room ends: the file holds whole integrations, those that the message names, and what others
+    write is whole."""
+    with harness.scratch() as d:
+        record_field(d)
+        text = pipeline(", integrations: 0, overwrite: true, altitude_m: 12.5")
+        harness.run(d, text)
+        vis, _, _ = data_of(one(os.path.join(d, "out"), "vis*.uvh5"))
+        whole = os.path.getsize(one(os.path.join(d, "out"), "vis*.uvh5"))
+        alone = "\n".join(line for line in text.splitlines() if "record" not in line)
+        parts = {check_cut(d, harness.run(d, alone, status=1, file_bytes=n), vis)
+                 for n in [5000, *np.linspace(0.7 * whole, whole - 1, 10, dtype=int).tolist()]}
+        assert 0 in parts and len(parts) > 5, parts
+    for size in (int(0.85 * whole), int(0.95 * whole)):
+        with harness.scratch() as d, harness.small_disk(os.path.join(d, "out"), size) as out:
+            if out is None:
+                print("no file system can be mounted here: the limit of a file's length had to do")
+                return
+            record_field(d)
+            assert 0 < check_cut(d, harness.run(d, text, status=1), vis) < STEPS
+            v, _ = recorded(d)
+            assert np.array_equal(expected(v), vis)
+
+
 if __name__ == "__main__":
-    harness.main([test_files, test_autocorrelations, test_sideband, test_sidereal_time, test_refused])
+    harness.main([
+        test_full_disk, test_files, test_autocorrelations, test_sideband, test_sidereal_time, test_refused
+    ])

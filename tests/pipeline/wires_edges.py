@@ -9,8 +9,13 @@ import yaml
 
 import harness
 from files_common import write
-from wires_common import document, EPOCH, head, l0_head, QUANTIZED, recorded_levels
+from kotekan_beams import (
+    COARSE, on_the_wire, other, RECEIVED, receiver as kotekan_receiver, stored)
+from wires_common import (
+    check_l0, document, EPOCH, frb_receiver, free_port, head, l0_head, l0_packets, QUANTIZED,
+    random_minichunks, recorded_levels, recordings, STEP)
 from wires_frb import check_minichunks
+from wires_l0 import l0_receiver
 import chime_l0  # noqa: E402
 import frb_node  # noqa: E402
 
@@ -224,6 +229,123 @@ def test_kotekan_sender():
             stats = json.load(open(os.path.join(d, "s.json")))
             (stage,) = [s for s in stats["stages"] if s["name"] == "packetize"]
             assert stats["balanced"] and stage["lost"]["no_destination"] > 0, (what, stage)
+
+
+def not_finite(stage):
+    return stage["counted"]["values"]["not finite"]
+
+
+def test_not_finite_files():
+    """NaN and infinities in f16 and f32 intensities, behind `replay`: as if .gaps said that they are missing,
+    in levels and in filterbank files. And in the scales of recorded levels."""
+    rng = np.random.default_rng(8)
+    bad = [(0, 70, 1, np.nan), (3, 200, 0, np.inf), (3, 900, 2, -np.inf), (5, 0, 2, np.nan)]
+    F, T, B = 3 * UP, 64 * STEPS, 3
+    clean = rng.normal(10, 2, (F, T, B)).astype(np.float16)
+    j, valid = clean.copy(), np.ones((F, T), bool)
+    for f, t, b, value in bad:
+        j[f, t, b], valid[f, t] = value, False
+    text = """
+pipeline:
+  - {stage: replay, files: j.dada, out: j}
+  - {stage: quantize, in: j, out: q, bits: 8, block: 64, statistics: slow, calibration_s: 0.3}
+  - {stage: record, in: q, directory: OUT, prefix: q}
+  - {stage: filterbank, in: j, directory: OUT, prefix: f}
+"""
+    with harness.scratch() as d:
+        intensities(d, clean, valid, T)
+        harness.run(d, text.replace("OUT", "want"))
+        os.remove(os.path.join(d, "j.dada.gaps"))
+        for dtype in ("f16", "f32"):
+            intensities(d, j, np.ones_like(valid), T)
+            os.remove(os.path.join(d, "j.dada.gaps"))
+            if dtype == "f32":
+                head = open(os.path.join(d, "j.dada"), "rb").read(4096).replace(b"DTYPE f16", b"DTYPE f32")
+                write(d, "j.dada", head + j.astype(np.float32).tobytes())
+            more = text if dtype == "f16" else "\n".join(x for x in text.splitlines()
+                                                         if "quantize" not in x and "record" not in x)
+            result = harness.run(d, more.replace("OUT", dtype), "--stats", "s.json")
+            assert "not finite" in result.err, result
+            stages = {s["name"]: s for s in json.load(open(os.path.join(d, "s.json")))["stages"]}
+            assert not_finite(stages["replay"]) == len(bad), stages["replay"]
+            names = sorted(os.listdir(os.path.join(d, dtype)))
+            assert any(n.endswith(".fil") for n in names), names
+            for n in names:
+                got, want = (open(os.path.join(d, x, n), "rb").read() for x in (dtype, "want"))
+                assert got == want, (dtype, n)
+        # of one beam in one channel the scale, of another the offset
+        path = os.path.join(d, "f16", "q_000000.dada")
+        raw = bytearray(open(path, "rb").read())
+        frames = recorded_levels(path)
+        size, per = harness.header(path)[1], B * F * 64 + B * F * 8
+        for n, at in ((0, 2 * 4), (1, 2 * (F + 2) + 1)):
+            where = size + n * per + B * F * 64 + 4 * at
+            raw[where:where + 4] = np.float32(np.nan if n == 0 else -np.inf).tobytes()
+        open(path, "wb").write(raw)
+        harness.run(d, """
+pipeline:
+  - {stage: replay, files: "f16/q_000000.dada", out: q}
+  - {stage: record, in: q, directory: ., prefix: again}
+""")
+        again = recorded_levels(os.path.join(d, "again_000000.dada"))
+        for n, (b, f) in enumerate([(0, 4), (1, 2)]):
+            frames[n][1][b, f], frames[n][2][b, f] = 0, 0
+        for x, y in zip(again, frames):
+            assert np.array_equal(x[1], y[1]) and np.array_equal(x[2], y[2])
+
+
+def test_not_finite_wires():
+    """The same in the scale or offset of a minichunk and of a packet, and in kotekan's arrays of floats."""
+    rng = np.random.default_rng(9)
+    with harness.scratch() as d:
+        port = free_port()
+        levels, side = random_minichunks(rng, 3, 2, 3, masked=0)
+        run = frb_receiver(d, port, document())
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(frb_node.hello(document()))
+            for n in range(3):
+                sent = side[n].copy()
+                if n == 1:
+                    sent[0, 2, 0], sent[1, 1, 1] = np.nan, np.inf
+                s.sendall(frb_node.minichunk(n * STEP, sent, levels[n]))
+        stats = run.finish()
+        assert not_finite(stats["receive"]) == 2
+        for n, (_, x, y) in enumerate(recordings(d)):
+            want, scale = levels[n].copy(), side[n].copy()
+            if n == 1:
+                for at in ((0, 2), (1, 1)):
+                    want[at], scale[at] = -8, 0
+            assert np.array_equal(x, want) and np.array_equal(y, scale)
+    with harness.scratch() as d:
+        port = free_port(socket.SOCK_DGRAM)
+        packets, data, scale, offset = l0_packets(rng, 4)
+        run = l0_receiver(d, port)
+        bad = {(1, 0, 0): np.inf, (2, 2, 3): np.nan}
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.connect(("127.0.0.1", port))
+            for n, b, c, packet in packets:
+                if (n, b, c) in bad:  # the scale of one beam and channel: of two fine ones
+                    packet = packet.replace(scale[n, b + 1, c + 2].tobytes(),
+                                            np.float32(bad[n, b, c]).tobytes())
+                    data[n, b + 1, c + 2] = scale[n, b + 1, c + 2] = offset[n, b + 1, c + 2] = 0
+                s.send(packet)
+        assert not_finite(run.finish()["receive"]) == 4
+        check_l0(d, {(n, b, c) for n, b, c, _ in packets}, data, scale, offset)
+    with harness.scratch() as d:
+        port = free_port()
+        array = rng.normal(size=(6, 16, 9)).astype(np.float16)
+        array[1, 3, 5], array[4, 9, 0], array[4, 9, 8] = np.nan, -np.inf, np.inf
+        run = kotekan_receiver(d, port, RECEIVED["FTB"], 6, 48)
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            s.sendall(
+                on_the_wire(
+                    other.kotekan_array(array, ["F", "T", "B"], COARSE, 696, "float16", upchan=2,
+                                        downsampling=6, half=5)))
+        assert not_finite(run.finish()["receive"]) == 2  # a cell counts once
+        got, valid, _, _ = stored(d, "freq,time,beam", 6)
+        assert np.argwhere(~valid).tolist() == [[3, 1], [9, 4]]
+        good = valid.all(axis=1)
+        assert np.array_equal(got[:, good], array[:, good]) and np.isfinite(got).all()
 
 
 if __name__ == "__main__":

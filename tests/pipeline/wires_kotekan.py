@@ -1,4 +1,5 @@
 """The links with kotekan, both ways."""
+import contextlib
 import os
 import socket
 import struct
@@ -107,26 +108,56 @@ def test_kotekan_bad_peers():
 
 
 def test_kotekan_too_many():
-    """A seventeenth connection is refused, counted as such and not as samples that were lost; the others go
-    on."""
-    raw = np.random.default_rng(7).integers(0, 256, (256, *FIELD)).astype(np.uint8)
+    """A seventeenth sender is refused where sixteen have sent something, counted as such and not as samples
+    that were lost; the others go on. Where some have not, the oldest of these makes room: silence and
+    slowness shut nobody out."""
+    raw = np.random.default_rng(7).integers(0, 256, (256 + 17 * 16, *FIELD)).astype(np.uint8)
+    frame = lambda at, n: kotekan.frame(field_metadata(at, n), raw[at:at + n])
+    closed = lambda s: s.recv(1) == b""
     with harness.scratch() as d:
         port = free_port()
-        run = kotekan_receiver(d, port)
-        peers = [socket.create_connection(("127.0.0.1", port)) for _ in range(16)]
-        peers[0].sendall(kotekan.frame(field_metadata(0, 64), raw[:64]))
-        time.sleep(0.3)  # they are accepted
-        with socket.create_connection(("127.0.0.1", port)) as late:
-            assert late.recv(1) == b""
-        peers[0].sendall(kotekan.frame(field_metadata(64, 192), raw[64:]))
-        for peer in peers:
+        run = kotekan_receiver(d, port, "until_closed: true, handshake_s: 1000", frame=16)
+        connect = lambda: socket.create_connection(("127.0.0.1", port), timeout=20)
+        strangers = [connect() for _ in range(16)]
+        for s in strangers[1:]:
+            s.sendall(b"\x80\x52\0"[:len(strangers) % 4])  # a part of the first number
+        known = [connect()]
+        known[0].sendall(frame(0, 16))
+        assert closed(strangers[0])
+        for n in range(1, 16):
+            known.append(connect())
+            known[n].sendall(frame(16 * n, 16))
+            assert closed(strangers[n])
+        path, until = os.path.join(d, "r_000000.dada"), time.time() + 20
+        while not os.path.exists(path) or os.path.getsize(path) < 4096 + raw[:256].size:
+            assert time.time() < until, "what sixteen have sent is not recorded"
+            time.sleep(0.01)
+        with connect() as late:
+            assert closed(late)
+        known[0].sendall(frame(256, 17 * 16))
+        for peer in known:
             peer.close()
         stages = run.finish()
         counts = run.counts()
-        assert counts["refused"] == 1 and counts["connections"] == 16 and counts["malformed"] == 0, counts
+        assert counts["refused"] == 1 and counts["silent"] == 16 and counts["malformed"] == 0, counts
         assert "a connection was refused: there are 16 already" in run.text(), run.text()
+        assert "had not sent its handshake yet" in run.text(), run.text()
         assert not any(stages["receive"]["lost"].values()), stages["receive"]
-        assert harness.read_e(os.path.join(d, "r_000000.dada"))[0].shape[0] == 256
+        assert harness.read_e(os.path.join(d, "r_000000.dada"))[0].shape[0] == 256 + 17 * 16
+
+
+def test_kotekan_drip():
+    """A handshake that comes byte by byte is over after handshake_s, however lively it is."""
+    with harness.scratch() as d:
+        run = kotekan_receiver(d, port := free_port(), "handshake_s: 0.5, until_closed: true")
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            with contextlib.suppress(ConnectionError):
+                for byte in kotekan.frame(field_metadata(0, 64), np.zeros((64, *FIELD), np.uint8))[:2000]:
+                    s.sendall(bytes([byte]))
+                    time.sleep(0.02)
+                raise AssertionError("40 s were not too long")
+        run.finish()
+        assert "its handshake took more than 0.5 s" in run.text() and run.counts()["silent"] == 1, run.text()
 
 
 def kotekan_listener():
@@ -191,4 +222,7 @@ def test_kotekan_send():
 
 
 if __name__ == "__main__":
-    harness.main([test_kotekan_receive, test_kotekan_bad_peers, test_kotekan_too_many, test_kotekan_send])
+    harness.main([
+        test_kotekan_receive, test_kotekan_bad_peers, test_kotekan_too_many, test_kotekan_drip,
+        test_kotekan_send
+    ])

@@ -1,5 +1,7 @@
 """The FRB-node protocol beside peers that break it, stop reading, reset or are not there, and mistakes in the
 configuration."""
+import contextlib
+import json
 import os
 import socket
 import struct
@@ -117,6 +119,42 @@ def test_frb_node_bad_peers():
         deaf.close()
 
 
+def test_frb_node_strangers():
+    """64 that are silent, or send their document byte by byte, shut no sender out; none has more than
+    handshake_s."""
+    rng = np.random.default_rng(3)
+    hello = frb_node.hello(document())
+    with harness.scratch() as d:
+        port = free_port()
+        run = frb_receiver(d, port, document(), "until_closed: true, hold_s: 30, handshake_s: 1000")
+        connect = lambda: socket.create_connection(("127.0.0.1", port), timeout=20)
+        strangers = [connect() for _ in range(64)]
+        for n, s in enumerate(strangers):
+            s.sendall(hello[:n])
+        levels, side = random_minichunks(rng, 3, 2, 3)
+        with connect() as good:
+            good.sendall(hello)
+            assert strangers[0].recv(1) == b""
+            for n in range(3):
+                good.sendall(frb_node.minichunk(n * STEP, side[n], levels[n]))
+        for s in strangers:
+            s.close()
+        run.finish()
+        counts = run.counts()
+        assert counts["received"] == 3 and counts["silent"] == 1 and counts["refused"] == 0, counts
+        assert counts["broken"] == 63 and len(recordings(d)) == 3, counts
+    with harness.scratch() as d:
+        run = frb_receiver(d, port := free_port(), document(), "until_closed: true, handshake_s: 0.5")
+        with socket.create_connection(("127.0.0.1", port)) as s:
+            with contextlib.suppress(ConnectionError):
+                for byte in hello:
+                    s.sendall(bytes([byte]))
+                    time.sleep(0.02)
+                raise AssertionError("the time of all bytes was not too long")
+        run.finish()
+        assert "its handshake took more than 0.5 s" in run.text() and run.counts()["silent"] == 1, run.text()
+
+
 def record_levels(d, duration=0.5, beams="[2, 4]"):
     harness.run(d, head(0, duration).replace("[2, 4]", beams) + """
   - {stage: quantize, in: j, out: q, bits: 4, block: 256}
@@ -189,6 +227,49 @@ def test_frb_node_deaf_peers():
             assert np.array_equal(x[..., :want.shape[2]], want[:800])
         assert f"{deaf.address}: it stopped reading" in result.err and \
             f"{closing.address} ended 1 connection and never accepted anything" in result.err, result
+
+
+def answers(how):
+    """A receiver that takes all, and answers what how(n) says after n minichunks."""
+
+    def behave(receiver, sock, index):
+        _, _, length = struct.unpack("<IIi", receiver.take(sock, 12))
+        doc = yaml.safe_load(receiver.take(sock, length)[:-1])
+        size, n = 12 + 132 * len(doc["beam_ids"]) * len(doc["freq_channels"]), 0
+        with contextlib.suppress(ConnectionError):
+            sock.sendall(how(0))
+            while len(receiver.take(sock, size)) == size:
+                n += 1
+                sock.sendall(how(n))
+
+    return behave
+
+
+def test_frb_node_answers():
+    """What is not acknowledged is counted, of a receiver that never answers, of one that answers the half, of
+    one that answers nonsense or more than it was sent: that one is closed."""
+    every = lambda n: b"\1" if n else b""
+    for name, how, status, lost, words in (
+        ("good", every, 0, 0, ", 0 not acknowledged"),
+        ("dropped", lambda n: b"\0" if n else b"", 0, 0, ", 0 not acknowledged"),
+        ("never", lambda n: b"", 1, 1, "and has acknowledged none"),
+        ("half", lambda n: b"\1" if n % 2 else b"", 0, 0.4, "not everything that was sent has been answered"),
+        ("many", lambda n: b"\1" * 100000 if n == 2 else every(n), 0, 0.1, "to nothing that was sent"),
+        ("early", lambda n: b"\1\1" if n == 0 else every(n), 0, 0.5, "to nothing that was sent"),
+        ("nonsense", lambda n: b"\7" if n == 3 else every(n), 0, 0.1, "it answered 7"),
+    ):
+        with harness.scratch() as d:
+            receiver = frb_node.Receiver(behave=answers(how))
+            text = head(0, 0.2) + "  - {stage: quantize, in: j, out: q, bits: 4, block: 256}\n" + f"""
+  - {{stage: packetize, in: q, format: frb-node, acks: true, close_s: 0.3, idle_s: 0.1, retry_s: 100,
+     destinations: [{{address: "{receiver.address}"}}]}}
+"""
+            result = harness.run(d, text, "--stats", "s.json", status=status)
+            stats = json.load(open(os.path.join(d, "s.json")))
+            (stage,) = [s for s in stats["stages"] if s["name"] == "packetize"]
+            count = sum(stage["lost"].get(x, 0) for x in ("not_acknowledged", "no_destination"))
+            assert words in result.err and stats["balanced"], (name, result)
+            assert count >= lost * int(0.2 / 5.12e-6) if lost else count == 0, (name, stage, result)
 
 
 def test_interrupt_while_blocked():
@@ -277,6 +358,6 @@ pipeline:
 
 if __name__ == "__main__":
     harness.main([
-        test_frb_node_bad_peers, test_frb_node_reconnect, test_frb_node_deaf_peers,
-        test_interrupt_while_blocked, test_refused
+        test_frb_node_bad_peers, test_frb_node_strangers, test_frb_node_reconnect, test_frb_node_deaf_peers,
+        test_frb_node_answers, test_interrupt_while_blocked, test_refused
     ])

@@ -77,5 +77,34 @@ pipeline:
         assert harness.beamring("receive", *args).status == 2, args
 
 
+def test_largest_documents():
+    """Documents of nearly the 1 MiB of the protocol, written more tersely than ours, or with more digits: of
+    many beams, of many channels."""
+    beams = lambda n, x, y: document(n, (0, ), beam_ids=list(range(n)), beam_positions_x=x,
+                                     beam_positions_y=y)
+    for name, d, least in (
+        ("beams", beams(60000, [b % 500 / 1000 for b in range(60000)], [0.5] * 60000), 0.9e6),
+        ("digits", beams(33000, [b % 7 / 1000 for b in range(33000)], [1 / 3] * 33000), 0.95e6),
+        ("channels", document(2, range(20000), zone_nfreq=[20000, 2]), 1e5),
+    ):
+        text = yaml.dump(d, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), default_flow_style=True,
+                         width=10**9).replace(", ", ",")
+        assert least < len(text) < 1 << 20, (name, len(text))
+        shape = len(d["beam_ids"]), len(d["freq_channels"])
+        with harness.scratch() as directory:
+            port = free_port()
+            tool = receive_tool(directory, "frb-node", f"127.0.0.1:{port}", "--directory", ".",
+                                "--until-closed")
+            with socket.create_connection(("127.0.0.1", port)) as s:
+                s.sendall(frb_node.hello(text))
+                levels, side = np.ones((*shape, 256), np.int8), np.ones((*shape, 2))
+                for n in range(2):
+                    s.sendall(frb_node.minichunk(n * STEP, side, levels))
+            out, _ = tool.communicate(timeout=60)
+            assert tool.returncode == 0 and json.loads(out)["received"] == 2, (name, out)
+            saved = open(os.path.join(directory, "document.yaml")).read()
+            assert frb_node.frb_document.read(saved.encode()) == d, name
+
+
 if __name__ == "__main__":
-    harness.main([test_receive_tool])
+    harness.main([test_receive_tool, test_largest_documents])

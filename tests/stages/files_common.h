@@ -105,6 +105,16 @@ static inline struct br_stream field_stream(uint64_t frame_samples)
                         frame_samples, 1);
 }
 
+/* Random bytes; as floats they are finite. */
+static inline void random_bytes(uint8_t *data, size_t bytes, enum br_dtype dtype, uint64_t *seed)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        data[i] = (uint8_t)random64(seed);
+        if (dtype == BR_F16 && i % 2 == 1) data[i] &= 0xfb; /* an exponent's lowest bit */
+        if (dtype == BR_F32 && i % 4 == 2) data[i] &= 0x7f;
+    }
+}
+
 /* Fills a frame that spans [first, first + samples) with random data; `validity` 0: complete, 1: some
  * missing, 2: fractions. */
 static inline void random_frame(const struct br_stream *s, struct br_frame *f, uint64_t first,
@@ -115,9 +125,8 @@ static inline void random_frame(const struct br_stream *s, struct br_frame *f, u
     f->missing = 0;
     f->complete = validity == 0;
     size_t bytes = br_frame_bytes(s, f), cells = br_frame_cells(s, f);
-    uint8_t *data = f->data, *side = f->side;
-    for (size_t i = 0; i < bytes; i++) data[i] = (uint8_t)random64(seed);
-    for (size_t i = 0; side != NULL && i < br_array_bytes(&s->side); i++) side[i] = (uint8_t)random64(seed);
+    random_bytes(f->data, bytes, s->array.dtype, seed);
+    if (f->side != NULL) random_bytes(f->side, br_array_bytes(&s->side), s->side.dtype, seed);
     if (validity == 0) return;
     uint8_t held = 255;
     for (size_t i = 0; i < cells; i++) {

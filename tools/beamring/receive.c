@@ -181,7 +181,11 @@ static void save_document(const struct options *o, const struct frb_node_documen
     char path[4200], *yaml = NULL;
     size_t length;
     struct br_error error = {0};
-    if (o->directory == NULL || frb_node_write(document, &yaml, &length, NULL) != BR_OK) return;
+    if (o->directory == NULL) return;
+    if (frb_node_write(document, &yaml, &length, &error) != BR_OK) {
+        fprintf(stderr, "beamring receive: document.yaml is not written: %s\n", error.text);
+        return;
+    }
     snprintf(path, sizeof path, "%s/document.yaml", o->directory);
     if (fileio_keep(path, yaml, length - 1, o->overwrite, &error) != BR_OK)
         fprintf(stderr, "beamring receive: %s\n", error.text);
@@ -258,6 +262,8 @@ static int receive_chime_l0(const struct options *o, const struct net_address *a
         }
         if (over || recorder->failed) break;
         status = l0_receiver_step(&r, 50, &error);
+        if (r.notice[0] != '\0') fprintf(stderr, "beamring receive: %s\n", r.notice);
+        r.notice[0] = '\0';
     }
     if (status != BR_OK) fprintf(stderr, "beamring receive: %s\n", error.text);
     if (r.complaint != NULL)

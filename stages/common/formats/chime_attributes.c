@@ -1,5 +1,7 @@
 #include "stages/common/formats/chime_attributes.h"
 
+#include "stages/common/tables/hdf5_store.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,5 +83,47 @@ bool chime_put_inputs(hid_t file, size_t inputs, const uint32_t *number)
     if (input >= 0) H5Dclose(input);
     H5Sclose(line);
     if (group >= 0) H5Gclose(group);
+    return good;
+}
+
+/* The dataset, without its bytes; *offset receives where they begin. */
+static bool put_data(hid_t file, uint64_t rows, uint64_t columns, uint64_t *offset)
+{
+    hsize_t size[2] = {rows, columns};
+    hid_t space = H5Screate_simple(2, size, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
+    H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+    hid_t dataset = H5Dcreate2(file, "baseband", H5T_NATIVE_UINT8, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    haddr_t at = dataset >= 0 ? H5Dget_offset(dataset) : HADDR_UNDEF;
+    *offset = at;
+    if (dataset >= 0) H5Dclose(dataset);
+    H5Pclose(plist);
+    H5Sclose(space);
+    return at != HADDR_UNDEF;
+}
+
+static uint8_t *copy(const struct hdf5_store *store, uint64_t offset, uint64_t bytes)
+{
+    uint8_t *memory = calloc(bytes + 1, 1);
+    if (memory != NULL) hdf5_store_read(store, memory, bytes, offset);
+    return memory;
+}
+
+bool chime_describe(struct chime_around *around, uint64_t rows, uint64_t columns,
+                    bool (*put)(hid_t file, const void *arg), const void *arg)
+{
+    struct hdf5_store store;
+    *around = (struct chime_around){0};
+    if (hdf5_store_create(&store, NULL, true, NULL) != BR_OK) return false;
+    bool good = put(store.file, arg) && put_data(store.file, rows, columns, &around->head_bytes);
+    good = hdf5_store_close(&store, good) == 0;
+    if (good) {
+        uint64_t end = around->head_bytes + rows * columns;
+        around->tail_bytes = store.allocated > end ? store.allocated - end : 0;
+        around->head = copy(&store, 0, around->head_bytes);
+        around->tail = copy(&store, end, around->tail_bytes);
+        good = around->head != NULL && around->tail != NULL;
+    }
+    hdf5_store_free(&store);
     return good;
 }

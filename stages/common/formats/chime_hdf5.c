@@ -1,10 +1,10 @@
 #include "stages/common/formats/chime_hdf5.h"
-#include "buffers/regular_file.h"
 
 #include "stages/common/formats/bitshuffle.h"
 #include "stages/common/formats/chime_attributes.h"
 #include "stages/common/stage/fileio.h"
 #include "stages/common/tables/hdf5_child.h"
+#include "stages/common/tables/hdf5_types.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -235,17 +235,18 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
 static int describe(struct chime_file *f, const char *path, struct br_error *error)
 {
     struct stat info;
-    if (br_check_regular(path, error) != BR_OK) return BR_E_IO;
-    if (stat(path, &info) != 0) return br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
-    hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0)
-        return br_fail(error, BR_E_FORMAT,
-                       "%s: HDF5 cannot open it: it is truncated, damaged or still being written", path);
-    int status = attributes(f, file, path, error);
-    hid_t dataset = -1;
+    hid_t file, dataset = -1;
+    int status = hdf5_open(path, &file, error);
+    if (status != BR_OK) return status;
+    if (stat(path, &info) != 0) /* HDF5 believes what the file says */
+        status = br_fail(error, BR_E_IO, "cannot open %s: %s", path, strerror(errno));
+    if (status == BR_OK) status = attributes(f, file, path, error);
     if (status == BR_OK) {
-        dataset = H5Lexists(file, "baseband", H5P_DEFAULT) > 0 ? H5Dopen2(file, "baseband", H5P_DEFAULT) : -1;
-        if (dataset < 0)
+        bool outside;
+        dataset = hdf5_dataset(file, "baseband", &outside);
+        if (outside)
+            status = br_fail(error, BR_E_FORMAT, "%s: /baseband " HDF5_OUTSIDE, path);
+        else if (dataset < 0)
             status =
                 br_fail(error, BR_E_FORMAT, "%s: no dataset /baseband; expected a CHIME baseband file", path);
     }

@@ -1,6 +1,7 @@
 #include "stages/common/tables/gains_file.h"
 
 #include "buffers/output.h"
+#include "stages/common/tables/hdf5_store.h"
 #include "stages/common/tables/hdf5_types.h"
 
 #include <errno.h>
@@ -72,18 +73,14 @@ int gains_file_write(const struct gains_file *g, const char *path, bool overwrit
         return br_fail(error, BR_E_IO, "%s is there already; --overwrite replaces it", path);
     if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         return br_fail(error, BR_E_IO, "%s: the name is too long", path);
-    if (br_output_check(path, error) != BR_OK || br_output_check(part, error) != BR_OK) return BR_E_IO;
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    errno = 0;
-    hid_t file = H5Fcreate(part, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    if (file < 0) return br_fail(error, BR_E_IO, "%s cannot be written: %s", part, strerror(errno));
-    bool good = write_all(file, g);
-    good = H5Fclose(file) >= 0 && good;
-    if (!good) {
-        br_fail(error, BR_E_IO, "%s cannot be written: %s", part, strerror(errno));
-    } else {
-        good = br_output_rename(part, path, error) == BR_OK;
-    }
-    if (!good) unlink(part);
-    return good ? BR_OK : BR_E_IO;
+    if (br_output_check(path, error) != BR_OK) return BR_E_IO;
+    struct hdf5_store store;
+    int status = hdf5_store_create(&store, part, true, error);
+    if (status != BR_OK) return status;
+    int why = hdf5_store_close(&store, write_all(store.file, g));
+    hdf5_store_free(&store);
+    if (why != 0) br_fail(error, BR_E_IO, "%s cannot be written: %s", path, strerror(why));
+    if (why == 0 && br_output_rename(part, path, error) == BR_OK) return BR_OK;
+    unlink(part);
+    return BR_E_IO;
 }

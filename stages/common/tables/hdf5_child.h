@@ -24,15 +24,16 @@ bool hdf5_send(struct hdf5_sink *to, const void *data, size_t bytes);
 typedef int hdf5_work(const void *arg, struct hdf5_sink *to, struct br_error *error);
 
 /* Runs `work` with `arg` of `arg_bytes` bytes; *result (malloc'ed, the caller frees it; NULL on failure and
- * when nothing was sent) has the *bytes that it has sent. Any thread: they wait for each other. Errors: the
- * work's, BR_E_FORMAT naming `path` when the child died or took HDF5_SECONDS of processor time,
- * BR_E_NO_MEMORY, BR_E_IO. */
-enum { HDF5_SECONDS = 60 };
+ * when nothing was sent) has the *bytes that it has sent. Any thread; none waits for another. Errors: the
+ * work's, BR_E_FORMAT naming `path` when the child died or took HDF5_SECONDS of processor time, BR_E_IO also
+ * when it took HDF5_WALL_SECONDS of time, BR_E_NO_MEMORY. */
+enum { HDF5_SECONDS = 60, HDF5_WALL_SECONDS = 120 };
+extern unsigned hdf5_wall_seconds; /* what holds; for tests */
 int hdf5_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *path, void **result,
                size_t *bytes, struct br_error *error);
 
-/* Ends the child, if there is one, and gives back what it has taken for a large file. It ends by itself when
- * this process does. */
+/* Ends the child that waits, if there is one, and gives back what it has taken for a large file. Every child
+ * ends by itself when this process does. */
 void hdf5_apart_end(void);
 
 #endif

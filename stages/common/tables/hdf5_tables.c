@@ -1,8 +1,8 @@
 #include "stages/common/tables/hdf5_tables.h"
-#include "buffers/regular_file.h"
-#include "stages/common/tables/hdf5_types.h"
 
+#include "stages/common/formats/chime_attributes.h"
 #include "stages/common/tables/hdf5_child.h"
+#include "stages/common/tables/hdf5_types.h"
 
 #include <errno.h>
 #include <hdf5.h>
@@ -144,18 +144,20 @@ struct request {
 static int send_datasets(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     const struct request *r = arg;
-    if (br_check_regular(r->path, error) != BR_OK) return BR_E_IO;
-    hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", r->path);
+    hid_t file;
+    int opened = hdf5_open(r->path, &file, error);
+    if (opened != BR_OK) return opened;
     for (size_t i = 0; i < r->count; i++) {
         const struct wanted *want = &r->want[i];
         struct dataset_head head = {0};
         void *data = NULL;
-        if (want->optional && H5Lexists(file, want->name, H5P_DEFAULT) == 0) {
+        if (want->optional && !hdf5_exists(file, want->name)) {
             if (!hdf5_send(to, &head, sizeof head)) return br_fail(error, BR_E_IO, "%s: no answer", r->path);
             continue;
         }
-        hid_t set = H5Dopen2(file, want->name, H5P_DEFAULT);
+        bool outside;
+        hid_t set = hdf5_dataset(file, want->name, &outside);
+        if (outside) return br_fail(error, BR_E_FORMAT, "%s: dataset %s " HDF5_OUTSIDE, r->path, want->name);
         if (set < 0)
             return br_fail(error, BR_E_FORMAT, "%s: there is no dataset %s; expected %s", r->path, want->name,
                            want->shape);
@@ -310,20 +312,11 @@ int br_weights_read(struct br_weights *weights, const char *path, struct br_erro
 static int send_sideband(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     const struct request *r = arg;
-    char name[16] = "", *longer = NULL;
-    hid_t file = H5Fopen(r->path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (file < 0) return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file", r->path);
-    hid_t at = H5Aexists(file, "sideband") > 0 ? H5Aopen(file, "sideband", H5P_DEFAULT) : -1;
-    hid_t type = at >= 0 ? H5Aget_type(at) : -1;
-    if (type >= 0 && H5Tis_variable_str(type) > 0) { /* as h5py writes a str */
-        if (H5Aread(at, type, &longer) >= 0 && longer != NULL) snprintf(name, sizeof name, "%s", longer);
-        H5free_memory(longer);
-    } else if (type >= 0 && H5Tget_class(type) == H5T_STRING && H5Aget_storage_size(at) < sizeof name &&
-               H5Aread(at, type, name) < 0) {
-        name[0] = '\0';
-    }
-    if (type >= 0) H5Tclose(type);
-    if (at >= 0) H5Aclose(at);
+    char name[16];
+    hid_t file;
+    int status = hdf5_open(r->path, &file, error);
+    if (status != BR_OK) return status;
+    if (!chime_get_text(file, "sideband", name, sizeof name)) name[0] = '\0';
     H5Fclose(file);
     enum br_sideband sideband = br_sideband_named(name);
     return hdf5_send(to, &sideband, sizeof sideband) ? BR_OK

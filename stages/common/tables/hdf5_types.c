@@ -1,7 +1,8 @@
 /* hdf5_types.c - see hdf5_types.h. */
 #include "stages/common/tables/hdf5_types.h"
 
-#include <stdio.h>
+#include "buffers/regular_file.h"
+
 #include <string.h>
 
 static hid_t whole(hid_t type, herr_t first, herr_t second)
@@ -27,34 +28,61 @@ hid_t hdf5_bool(void)
     return whole(type, f, H5Tenum_insert(type, "TRUE", &yes));
 }
 
-/* Whether a link of the path leads to another file. Soft links count: they could lead to one that does. */
-static bool leads_out(hid_t file, const char *name)
+int hdf5_open(const char *path, hid_t *file, struct br_error *error)
 {
-    char path[256];
-    H5L_info_t link;
-    if (strlen(name) >= sizeof path) return true;
-    for (const char *end = name; end != NULL;) {
-        end = strchr(end + 1, '/');
-        snprintf(path, sizeof path, "%.*s", end != NULL ? (int)(end - name) : (int)strlen(name), name);
-        if (H5Lexists(file, path, H5P_DEFAULT) <= 0) return false;
-        if (H5Lget_info(file, path, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return true;
-    }
-    return false;
+    *file = -1;
+    if (br_check_regular(path, error) != BR_OK) return BR_E_IO;
+    *file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (*file >= 0) return BR_OK;
+    return br_fail(error, BR_E_FORMAT,
+                   "%s: HDF5 cannot open it: it is no HDF5 file, cut off, damaged or still being written",
+                   path);
 }
 
-hid_t hdf5_open_own(hid_t file, const char *name, const char **why)
+/* Asked before an external link is followed. */
+static herr_t refuse(const char *file, const char *group, const char *other, const char *object,
+                     unsigned *flags, hid_t fapl, void *arg)
 {
-    *why = leads_out(file, name) ? "is a link that may lead to another file" : NULL;
-    if (*why != NULL || H5Lexists(file, name, H5P_DEFAULT) <= 0) return -1;
-    hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
-    hid_t plist = set >= 0 ? H5Dget_create_plist(set) : -1;
-    if (plist < 0) return -1;
-    if (H5Pget_external_count(plist) != 0) *why = "has its elements in another file";
-    if (H5Pget_layout(plist) == H5D_VIRTUAL) *why = "is a view of other files";
-    H5Pclose(plist);
-    if (*why == NULL) return set;
+    (void)file, (void)group, (void)other, (void)object, (void)flags, (void)fapl;
+    *(bool *)arg = true;
+    return -1;
+}
+
+hid_t hdf5_dataset(hid_t where, const char *name, bool *outside)
+{
+    bool refused = false;
+    hid_t access = H5Pcreate(H5P_DATASET_ACCESS), set = -1;
+    if (H5Pset_elink_cb(access, refuse, &refused) >= 0) set = H5Dopen2(where, name, access);
+    H5Pclose(access);
+    hid_t made = set >= 0 ? H5Dget_create_plist(set) : -1;
+    if (made >= 0) {
+        refused = H5Pget_external_count(made) != 0 || H5Pget_layout(made) == H5D_VIRTUAL;
+        H5Pclose(made);
+    }
+    if (outside != NULL) *outside = refused;
+    if (set < 0 || (made >= 0 && !refused)) return set;
     H5Dclose(set);
     return -1;
+}
+
+bool hdf5_exists(hid_t where, const char *name)
+{
+    bool refused = false;
+    hid_t access = H5Pcreate(H5P_LINK_ACCESS);
+    bool found = H5Pset_elink_cb(access, refuse, &refused) >= 0 && H5Lexists(where, name, access) > 0;
+    H5Pclose(access);
+    return found || refused;
+}
+
+bool hdf5_each(hid_t where, const char *group, H5L_iterate_t each, void *arg, bool *outside)
+{
+    bool refused = false;
+    hid_t access = H5Pcreate(H5P_LINK_ACCESS);
+    bool good = H5Pset_elink_cb(access, refuse, &refused) >= 0 &&
+                H5Literate_by_name(where, group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, each, arg, access) >= 0;
+    H5Pclose(access);
+    if (outside != NULL) *outside = refused;
+    return good;
 }
 
 /* Decompresses LZF (liblzf's format): a byte c below 32 is followed by c + 1 literals; others hold a

@@ -26,16 +26,15 @@ int uvh5_bad(struct uvh5_reader *r, const char *name, const char *expected)
 /* Opens a dataset of this very file; -1 with the reason in r->error where it leads out of it. */
 static hid_t open_set(struct uvh5_reader *r, const char *name)
 {
-    const char *why;
-    hid_t set = hdf5_open_own(r->file, name, &why);
-    if (why != NULL)
-        br_fail(r->error, BR_E_FORMAT, "%s: %s %s; expected all data within the file", r->path, name, why);
+    bool outside;
+    hid_t set = hdf5_dataset(r->file, name, &outside);
+    if (outside) br_fail(r->error, BR_E_FORMAT, "%s: %s " HDF5_OUTSIDE, r->path, name);
     return set;
 }
 
 static bool has(struct uvh5_reader *r, const char *name)
 {
-    return H5Lexists(r->file, name, H5P_DEFAULT) > 0;
+    return hdf5_exists(r->file, name);
 }
 
 /* A dataset of numbers, [count] or [count][more]; `more` 0: one axis, before which there may be one of
@@ -300,9 +299,12 @@ static int read_phase_centres(struct uvh5_reader *r, hsize_t rows)
     char type[32] = "";
     bool catalog = has(r, "Header/phase_center_catalog"), any = false;
     if (catalog) {
-        H5Literate_by_name(r->file, "Header/phase_center_catalog", H5_INDEX_NAME, H5_ITER_NATIVE, NULL,
-                           read_centre, &all, H5P_DEFAULT);
+        bool outside;
+        bool good = hdf5_each(r->file, "Header/phase_center_catalog", read_centre, &all, &outside);
         if (all.status != BR_OK) return all.status;
+        if (outside)
+            return br_fail(r->error, BR_E_FORMAT, "%s: Header/phase_center_catalog " HDF5_OUTSIDE, r->path);
+        if (!good) return uvh5_bad(r, "Header/phase_center_catalog", "a group of phase centres");
     } else { /* files before 2021 have one place for all rows */
         one_text(r, "Header/phase_type", type, sizeof type);
         all.centre[all.count++] = (struct centre){0, strcmp(type, "phased") == 0};
@@ -424,7 +426,7 @@ int uvh5_read_header(struct uvh5_reader *r, enum br_sideband stated)
         r->place.ut1_utc_s = seconds;
     status = read_row_header(r);
     r->part.shape = r->reply.shape;
-    return status;
+    return status == BR_OK ? r->error->status : status; /* something that may be missing leads out */
 }
 
 bool uvh5_read_rows(struct uvh5_reader *r, const char *name, hid_t type, hsize_t first, hsize_t count,

@@ -1,7 +1,6 @@
 /* visibilities_uvh5.c - UVH5 files, read and added up in another process, some rows a call. */
 #include "stages/common/tables/visibilities_uvh5.h"
 
-#include "buffers/regular_file.h"
 #include "stages/common/tables/hdf5_child.h"
 #include "stages/common/tables/hdf5_types.h"
 
@@ -116,15 +115,12 @@ static int read_slice(const void *arg, struct hdf5_sink *to, struct br_error *er
     struct uvh5_reader r = {.path = request->path, .place = request->place, .error = error};
     struct slice slice = {0};
     hdf5_know_lzf();
-    if (br_check_regular(request->path, error) != BR_OK) return BR_E_IO;
-    r.file = H5Fopen(request->path, H5F_ACC_RDONLY, H5P_DEFAULT);
-    if (r.file < 0)
-        return br_fail(error, BR_E_FORMAT, "%s: is not a readable HDF5 file; it may have been cut off",
-                       request->path);
+    int status = hdf5_open(request->path, &r.file, error);
+    if (status != BR_OK) return status;
     H5Fget_filesize(r.file, &r.bytes);
     r.reply.next = request->first;
     r.reply.lowest = 2;
-    int status = uvh5_read_header(&r, request->stated);
+    status = uvh5_read_header(&r, request->stated);
     if (status != BR_OK) return status;
     const struct visibilities_shape *s = &r.reply.shape;
     size_t cells = s->npol * s->nchannels * pairs_of(s);

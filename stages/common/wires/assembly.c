@@ -33,25 +33,29 @@ void assembly_free(struct assembly *a)
     a->block = NULL;
 }
 
+bool assembly_pass(struct assembly *a, uint64_t number)
+{
+    for (unsigned i = 0; i < a->window; i++)
+        if (a->block[i].open) return false;
+    a->counts->missing += (number - a->tail) * a->units;
+    a->tail = number;
+    return true;
+}
+
 enum assembly_answer assembly_open(struct assembly *a, uint64_t number, struct assembly_block **block)
 {
-    if (!a->started) a->tail = number;
+    if (!a->started) a->tail = a->from = number;
     a->started = true;
     if (number < a->tail) {
         a->counts->late++;
         return ASSEMBLY_LATE;
     }
     if (number - a->tail >= a->window) {
-        bool any = false;
-        for (unsigned i = 0; i < a->window; i++) any = any || a->block[i].open;
-        if (any) {
+        if (!assembly_pass(a, number - a->window + 1)) { /* leave room for what comes a little later */
             a->pressed = true;
             a->wanted = number;
             return ASSEMBLY_FULL;
         }
-        uint64_t tail = number - a->window + 1; /* leave room for what comes a little later */
-        a->counts->missing += (tail - a->tail) * a->units;
-        a->tail = tail;
     }
     struct assembly_block *b = *block = &a->block[number % a->window];
     if (!b->open) {
@@ -85,11 +89,20 @@ struct assembly_block *assembly_ready(struct assembly *a, bool flush)
     return oldest->number == a->tail && oldest->narrived == a->units ? oldest : NULL;
 }
 
+void assembly_forget(struct assembly *a)
+{
+    for (unsigned i = 0; i < a->window; i++) a->block[i].open = false;
+    a->counts->missing -= (a->tail - a->from) * a->units;
+    a->tail = a->from;
+    a->pressed = false;
+    a->started = a->counts->blocks > 0;
+}
+
 void assembly_done(struct assembly *a, struct assembly_block *block)
 {
     a->counts->missing += (block->number - a->tail) * a->units + (a->units - block->narrived);
     a->counts->blocks++;
-    a->tail = block->number + 1;
+    a->tail = a->from = block->number + 1;
     block->open = false;
     if (a->pressed && (a->wanted < a->tail || a->wanted - a->tail < a->window)) a->pressed = false;
 }

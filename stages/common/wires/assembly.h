@@ -44,7 +44,8 @@ struct assembly {
 
     struct assembly_block *block; /* [window], number % window */
     bool started;
-    uint64_t tail; /* the first block that was not handed on */
+    uint64_t tail; /* the first block that was not handed on, or passed over */
+    uint64_t from; /* behind the last block that was handed on, or the first block of all */
     bool pressed;  /* data of block `wanted` waits for room */
     uint64_t wanted;
     uint64_t since_ns; /* when the last piece came; the caller's */
@@ -61,11 +62,17 @@ enum assembly_answer { ASSEMBLY_OPEN, ASSEMBLY_LATE, ASSEMBLY_FULL };
  * handed on first; ask again then. */
 enum assembly_answer assembly_open(struct assembly *assembly, uint64_t number, struct assembly_block **block);
 
+/* Passes over all blocks before `number`, which is not before the tail. False: there are open ones. */
+bool assembly_pass(struct assembly *assembly, uint64_t number);
+
 /* Marks a unit; false when it had come before. */
 bool assembly_mark(struct assembly_block *block, size_t unit);
 
 /* The block to hand on now, or NULL. `flush`: whatever is open. */
 struct assembly_block *assembly_ready(struct assembly *assembly, bool flush);
+
+/* Forgets what is open, and what was passed over since a block was handed on last. */
+void assembly_forget(struct assembly *assembly);
 
 /* It was handed on: counts what it lacks, and makes room. */
 void assembly_done(struct assembly *assembly, struct assembly_block *block);

@@ -53,6 +53,26 @@ void frb_node_free(struct frb_node_document *document)
     *document = (struct frb_node_document){0};
 }
 
+int frb_node_copy(struct frb_node_document *to, const struct frb_node_document *from, struct br_error *error)
+{
+    *to = *from;
+    for (size_t i = 0; i < NKEYS; i++)
+        if (keys[i].kind >= INTEGERS) ((struct frb_node_ints *)((char *)to + keys[i].offset))->value = NULL;
+    for (size_t i = 0; i < NKEYS; i++) {
+        if (keys[i].kind < INTEGERS) continue;
+        struct frb_node_ints *list = (struct frb_node_ints *)((char *)to + keys[i].offset);
+        size_t bytes = list->count * sizeof *list->value;
+        list->value = malloc(bytes + 1);
+        if (list->value == NULL) {
+            frb_node_free(to);
+            return br_fail(error, BR_E_NO_MEMORY, "no memory for the document");
+        }
+        memcpy(list->value, ((const struct frb_node_ints *)((const char *)from + keys[i].offset))->value,
+               bytes);
+    }
+    return BR_OK;
+}
+
 /* --- channels ------------------------------------------------------------------------------------------- */
 
 size_t frb_node_channel(const struct frb_node_document *d, int64_t channel, double *mhz, double *width_mhz)
@@ -110,6 +130,18 @@ static void add_real(struct text *text, double value)
     add(text, "%s", digits);
 }
 
+/* Takes out the blanks and line ends between the numbers of lists. */
+static void squeeze(struct text *text)
+{
+    size_t to = 0;
+    for (size_t from = 0; from < text->used; from++) {
+        if (to > 0 && text->at[to - 1] == ',' && (text->at[from] == ' ' || text->at[from] == '\n')) continue;
+        text->at[to++] = text->at[from];
+    }
+    text->at[to] = '\0';
+    text->used = to;
+}
+
 int frb_node_write(const struct frb_node_document *document, char **out, size_t *length,
                    struct br_error *error)
 {
@@ -141,6 +173,7 @@ int frb_node_write(const struct frb_node_document *document, char **out, size_t 
         free(text.at);
         return br_fail(error, BR_E_NO_MEMORY, "no memory for the document");
     }
+    if (text.used + 1 > FRB_NODE_YAML_MAX) squeeze(&text);
     if (text.used + 1 > FRB_NODE_YAML_MAX) {
         free(text.at);
         return br_fail(

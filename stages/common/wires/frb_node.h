@@ -75,6 +75,9 @@ int frb_node_parse(struct frb_node_document *document, const char *text, size_t 
                    struct br_error *error);
 void frb_node_free(struct frb_node_document *document);
 
+/* A copy of its own. Errors: BR_E_NO_MEMORY; it is empty then. */
+int frb_node_copy(struct frb_node_document *to, const struct frb_node_document *from, struct br_error *error);
+
 /* True when two senders may feed one receiver: all but freq_channels agrees. On false says why. */
 bool frb_node_agree(const struct frb_node_document *a, const struct frb_node_document *b,
                     struct br_error *why);

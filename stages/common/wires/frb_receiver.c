@@ -146,16 +146,6 @@ static bool join(struct frb_receiver *r, struct frb_connection *c)
     return make_room(r, c, cells * FRB_NODE_CELL);
 }
 
-static int copy_document(struct frb_receiver *r, const struct frb_connection *c, struct br_error *error)
-{
-    char *yaml = NULL;
-    size_t length;
-    int status = frb_node_write(&c->document, &yaml, &length, error);
-    if (status == BR_OK) status = frb_node_parse(&r->document, yaml, length - 1, error);
-    free(yaml);
-    return status;
-}
-
 /* Once enough senders have come, their channels together are what is received. */
 static bool adopt(struct frb_receiver *r)
 {
@@ -170,7 +160,7 @@ static bool adopt(struct frb_receiver *r)
         total += c->document.freq_channels.count;
     }
     if (waiting < r->senders) return true;
-    if (copy_document(r, first, &r->failure) != BR_OK) return false;
+    if (frb_node_copy(&r->document, &first->document, &r->failure) != BR_OK) return false;
     int64_t *all = malloc(total * sizeof *all);
     if (all == NULL) {
         br_fail(&r->failure, BR_E_NO_MEMORY, "no memory for %zu channels", total);
@@ -373,6 +363,12 @@ static bool may_be_silent(const void *owner, unsigned peer)
     return c->state != FRB_PREFIX && c->state != FRB_TEXT;
 }
 
+static bool is_known(const void *owner, unsigned peer)
+{
+    const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
+    return c->channel != NULL || c->state == FRB_WAITING;
+}
+
 static const uint8_t *pending(const void *owner, unsigned peer, size_t *bytes)
 {
     const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
@@ -396,14 +392,15 @@ static void end(void *owner, unsigned peer)
     frb_connection_end(r, &r->connection[peer]);
 }
 
-static const struct tcp_calls calls = {begin, room, got, may_close, may_be_silent, pending, sent, end};
+static const struct tcp_calls calls = {begin,    room,    got,  may_close, may_be_silent,
+                                       is_known, pending, sent, end};
 
 int frb_receiver_listen(struct frb_receiver *r, const struct net_address *address, struct br_error *error)
 {
     r->server = (struct tcp_server){.calls = &calls,
                                     .owner = r,
                                     .most = FRB_CONNECTIONS,
-                                    .silent_s = r->handshake_s,
+                                    .handshake_s = r->handshake_s,
                                     .counts = &r->counts,
                                     .complaint = r->complaint,
                                     .complaint_size = sizeof r->complaint};

@@ -2,10 +2,15 @@
 #include "buffers/clock.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { FAR_WINDOWS = 16 };
+#define QUIET_NS UINT64_C(1000000000)
 
 int l0_receiver_prepare(struct l0_receiver *r, struct br_error *error)
 {
@@ -73,20 +78,66 @@ static const char *is_expected(const struct l0_receiver *r, const struct l0_pack
     return NULL;
 }
 
+static uint64_t distance(uint64_t a, uint64_t b)
+{
+    return a < b ? b - a : a - b;
+}
+
+static bool is_near(const struct l0_receiver *r, uint64_t number, uint64_t place)
+{
+    return distance(number, place) < FAR_WINDOWS * (uint64_t)r->window;
+}
+
+/* Whether it is none of those that agreed before. */
+static bool is_different(struct l0_receiver *r, const struct l0_packet *p, uint64_t number)
+{
+    const struct l0_key key = {number, l0_u16(p->beam_ids, 0), l0_u16(p->freq_ids, 0)};
+    for (unsigned i = 0; i < r->different && i < L0_BELIEVE; i++) {
+        const struct l0_key *k = &r->agreeing[i];
+        if (k->number == key.number && k->beam == key.beam && k->coarse == key.coarse) return false;
+    }
+    r->agreeing[r->different++ % L0_BELIEVE] = key;
+    return true;
+}
+
+/* The stream's time is now that of block `number`. What is open goes on first, unless it is to be taken
+ * back, or was hardly anything. */
+static void move(struct l0_receiver *r, uint64_t number)
+{
+    struct assembly *a = &r->assembly;
+    const bool none = r->counts.blocks == 0;
+    const bool back = number < a->tail, late = back && !none && number < a->from;
+    snprintf(r->notice, sizeof r->notice,
+             "the packets' time has gone %s, from block %" PRIu64 " to %" PRIu64 ": most of them say so%s",
+             back ? "back" : "ahead", a->tail, number,
+             late ? "; blocks behind it were handed on, so that all is late until that time comes again"
+                  : "");
+    if (!late && (back || (none && r->taken < L0_BELIEVE))) {
+        assembly_forget(a);
+        r->counts.malformed += r->taken;
+        r->counts.received -= r->taken;
+    }
+    r->moving = true;
+    r->target = number;
+    r->different = r->votes = 0;
+    r->taken = 0;
+}
+
 /* False when the packet's time is too far from the others' to be believed yet. */
-static bool believe(struct l0_receiver *r, uint64_t number)
+static bool believe(struct l0_receiver *r, const struct l0_packet *p, uint64_t number)
 {
     const struct assembly *a = &r->assembly;
-    uint64_t far = 16 * (uint64_t)r->window;
-    bool near = !a->started || (number >= a->tail ? number - a->tail < far : a->tail - number < far);
-    if (near) {
-        r->agreeing = 0;
+    if (r->moving && is_near(r, a->tail, r->target)) r->moving = false;
+    if (!a->started || is_near(r, number, a->tail) || (r->moving && is_near(r, number, r->target)))
         return true;
-    }
-    uint64_t distance = number > r->strange ? number - r->strange : r->strange - number;
-    r->agreeing = r->agreeing > 0 && distance < r->window ? r->agreeing + 1 : 1;
+    if (br_clock_ns() - a->since_ns > QUIET_NS) r->votes = 0;
+    if (distance(number, r->strange) >= r->window) r->different = 0;
     r->strange = number;
-    return r->agreeing >= L0_BELIEVE;
+    if (!is_different(r, p, number)) return false;
+    if (r->votes > 0) r->votes--;
+    if (r->different < L0_BELIEVE || r->votes > 0) return false;
+    move(r, number);
+    return true;
 }
 
 static void scatter(struct l0_receiver *r, const struct l0_packet *p, struct assembly_block *block)
@@ -110,6 +161,8 @@ static void scatter(struct l0_receiver *r, const struct l0_packet *p, struct ass
             }
         }
     *(fresh ? &r->counts.received : &r->counts.duplicate) += 1;
+    r->taken += fresh;
+    if (fresh && r->votes < L0_VOTES) r->votes++;
 }
 
 bool l0_receiver_take(struct l0_receiver *r, const uint8_t *bytes, size_t length)
@@ -120,23 +173,14 @@ bool l0_receiver_take(struct l0_receiver *r, const uint8_t *bytes, size_t length
     if (why == NULL) why = is_expected(r, &packet);
     if (why != NULL) return refuse(r, why);
     uint64_t number = packet.count / ((uint64_t)r->counts_per_sample * r->nsteps);
-    if (r->agreeing < L0_BELIEVE || number != r->strange) {
-        if (!believe(r, number)) return refuse(r, "its fpga_count is far from that of the others");
-    }
-    if (number < r->assembly.tail && r->agreeing >= L0_BELIEVE) {
-        /* The counter has gone back for good. Frames of a stream cannot, so that all of it is late, unless
-         * what came first was the mistake and nothing was handed on yet. */
-        bool anew = r->counts.blocks == 0 && r->counts.received < L0_BELIEVE;
-        for (unsigned i = 0; anew && i < r->window; i++) r->assembly.block[i].open = false;
-        if (anew) r->assembly.started = false;
-        if (anew) r->counts.malformed += r->counts.received;
-        if (anew) r->counts.received = 0;
-        r->agreeing = 0;
-    }
+    if (!believe(r, &packet, number)) return refuse(r, "its fpga_count is far from that of the others");
+    struct assembly *a = &r->assembly;
+    if (r->moving && a->started &&
+        number >= a->tail + r->window) /* there is room before and, most, behind it */
+        assembly_pass(a, number - r->window / 4);
     enum assembly_answer where = assembly_open(&r->assembly, number, &block);
     if (where == ASSEMBLY_FULL) return false;
     if (where == ASSEMBLY_OPEN) scatter(r, &packet, block);
-    r->agreeing = 0;
     r->assembly.since_ns = br_clock_ns();
     return true;
 }

@@ -1,10 +1,14 @@
 /* l0_receiver.h - the receiving side of CHIME's L0 packets: packets put together to blocks of all beams and
  * channels.
  *
- * Levels become those of our own 8-bit beams: 0 is missing (255 too), and value = scale (byte - 128) + offset
- * with offset = the packet's + 128 scale, in float32. A packet far off the others' time is not believed
- * (counted as malformed) until a few that agree with it have come, so that one corrupt count does not make
- * all that follows late. */
+ * Levels become those of our own 8-bit beams: 0 is missing (255 too), and value = scale (byte - 128) +
+ * offset with offset = the packet's + 128 scale, in float32.
+ *
+ * A packet far off the others' time is not believed (counted as malformed), so that one corrupt count does
+ * not make all that follows late, until L0_BELIEVE different ones that agree with it have come, and more of
+ * them than of the stream's own time: each of these, if it is new, adds a vote up to L0_VOTES, each of the
+ * others takes one away, and a second without any takes all. The same brings the stream back, unless blocks
+ * of the other time have been handed on already, behind which frames cannot go. What was decided is said. */
 #ifndef BEAMRING_STAGES_COMMON_WIRES_L0_RECEIVER_H
 #define BEAMRING_STAGES_COMMON_WIRES_L0_RECEIVER_H
 
@@ -14,7 +18,13 @@
 
 #include <sys/socket.h>
 
-enum { L0_BATCH = 64, L0_BUFFER = 9216, L0_BELIEVE = 8 };
+enum { L0_BATCH = 64, L0_BUFFER = 9216, L0_BELIEVE = 8, L0_VOTES = 32 };
+
+/* What tells packets apart. */
+struct l0_key {
+    uint64_t number; /* block */
+    unsigned beam, coarse;
+};
 
 struct l0_receiver {
     int fd;
@@ -30,8 +40,13 @@ struct l0_receiver {
     struct wire_counts counts;
     uint16_t beam_of[65536], coarse_of[L0_CHANNELS]; /* index + 1; 0: not expected */
     uint64_t strange;                                /* block of the last packet far off */
-    unsigned agreeing;                               /* packets in a row that agree with it */
+    struct l0_key agreeing[L0_BELIEVE];              /* the last different packets that agree with it */
+    unsigned different, votes;                       /* how many there were; votes of the stream's time */
+    uint64_t taken;                                  /* packets since the time was decided on */
+    bool moving;                                     /* to block `target`, where it was decided to be; */
+    uint64_t target;                                 /* that may be behind what was handed on */
     const char *complaint;                           /* about the last malformed packet */
+    char notice[256];                                /* what was decided; whoever has said it empties it */
 
     uint8_t *buffer; /* [L0_BATCH][L0_BUFFER] */
     struct mmsghdr *message;

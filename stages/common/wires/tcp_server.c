@@ -43,20 +43,38 @@ void tcp_server_close(struct tcp_server *s)
     s->listener = -1;
 }
 
+/* A free place; where there is none, the oldest stranger's. `most`: all are known. */
+static unsigned make_place(struct tcp_server *s)
+{
+    unsigned oldest = s->most;
+    for (unsigned i = 0; i < s->most; i++) {
+        if (!s->peer[i].open) return i;
+        if (s->calls->is_known(s->owner, i)) continue;
+        if (oldest == s->most || s->peer[i].since < s->peer[oldest].since) oldest = i;
+    }
+    if (oldest == s->most) return oldest;
+    complain(s, "a peer was closed: it had not sent its handshake yet, and all %u connections were taken",
+             s->most);
+    s->counts->silent++;
+    tcp_server_close_peer(s, oldest);
+    return oldest;
+}
+
 static void accept_all(struct tcp_server *s)
 {
     for (;;) {
         int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) return; /* nobody, or one that has gone again */
-        unsigned i = 0;
-        while (i < s->most && s->peer[i].open) i++;
+        unsigned i = make_place(s);
         if (i == s->most) {
             close(fd);
             s->counts->refused++;
             complain(s, "a connection was refused: there are %u already", s->most);
             continue;
         }
-        s->peer[i] = (struct tcp_peer){.open = true, .fd = fd, .heard_at = br_clock_ns()};
+        uint64_t now = br_clock_ns();
+        s->peer[i] =
+            (struct tcp_peer){.open = true, .fd = fd, .since = now, .heard_at = now, .busy_since = now};
         s->open++;
         s->counts->connections++;
         s->calls->begin(s->owner, i);
@@ -116,11 +134,24 @@ static void read_some(struct tcp_server *s, unsigned peer)
     }
 }
 
-static void close_silent(struct tcp_server *s, unsigned peer)
+static void close_slow(struct tcp_server *s, unsigned peer)
 {
-    if (s->calls->may_be_silent(s->owner, peer)) return;
-    if ((double)(br_clock_ns() - s->peer[peer].heard_at) * 1e-9 <= s->silent_s) return;
-    complain(s, "a peer was closed: it said nothing for %g s within a message", s->silent_s);
+    struct tcp_peer *p = &s->peer[peer];
+    uint64_t now = br_clock_ns();
+    if (s->calls->may_be_silent(s->owner, peer)) {
+        p->busy_since = now;
+        return;
+    }
+    double busy = (double)(now - p->busy_since) * 1e-9, silent = (double)(now - p->heard_at) * 1e-9;
+    bool known = s->calls->is_known(s->owner, peer);
+    if (silent > s->handshake_s)
+        complain(s, "a peer was closed: it said nothing for %g s within a message", s->handshake_s);
+    else if (!known && busy > s->handshake_s)
+        complain(s, "a peer was closed: its handshake took more than %g s", s->handshake_s);
+    else if (busy > TCP_PATIENCE * s->handshake_s)
+        complain(s, "a peer was closed: a message took more than %g s", TCP_PATIENCE * s->handshake_s);
+    else
+        return;
     s->counts->silent++;
     tcp_server_close_peer(s, peer);
 }
@@ -145,7 +176,7 @@ int tcp_server_step(struct tcp_server *s, int ms, struct br_error *error)
         if (s->peer[i].open && n > 0 && (wait[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
             read_some(s, i);
         if (s->peer[i].open) write_some(s, i);
-        if (s->peer[i].open) close_silent(s, i);
+        if (s->peer[i].open) close_slow(s, i);
     }
     if (n > 0 && (wait[s->most].revents & POLLIN) != 0) accept_all(s);
     return BR_OK;

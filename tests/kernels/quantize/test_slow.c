@@ -187,6 +187,36 @@ static void like_the_reference(void **state)
     }
 }
 
+/* A value that is not finite, in the first block and later: the blocks behind it have scales and offsets as
+ * if it had not been there. */
+static void not_finite(void **state)
+{
+    (void)state;
+    static const uint16_t bad[] = {0x7e00, 0x7c00, 0xfc00}; /* NaN, infinity, - infinity */
+    static const size_t where[] = {0, 5, 17};
+    for (size_t i = 0; i < 9; i++)
+        for (unsigned bits = 4; bits <= 8; bits += 4) {
+            struct sequence s = make(2, 8, 64, bits, 5, 0);
+            size_t block = where[i % 3];
+            s.in[block * s.values + (s.stride + 11) * 8 + 3] = bad[i / 3]; /* channel 1, step 11, beam 3 */
+            for (int backend = BR_REFERENCE; backend <= last_backend; backend++) {
+                struct result r = compute(&s, (enum br_backend)backend);
+                for (size_t k = block + 1; k < BLOCKS; k++)
+                    for (size_t row = 0; row < 16; row++) {
+                        const float *side = r.side + k * s.numbers + 2 * row;
+                        double mean = 5 * (k >= STEP ? 1.5 : 1);
+                        if (k == BURST || (row / 2 == 1 && k < 4)) continue; /* constant */
+                        if (!(fabs((double)side[1] - mean) < 3) || !(side[0] > 0.05f && side[0] < 2))
+                            fail_msg("backend %d, block %zu behind %zu, row %zu: scale %g, offset %g",
+                                     backend, k, block, row, (double)side[0], (double)side[1]);
+                    }
+                free(r.out);
+                free(r.side);
+            }
+            finish(&s);
+        }
+}
+
 static void bad_constants(void **state)
 {
     (void)state;
@@ -204,7 +234,8 @@ static void bad_constants(void **state)
 int main(void)
 {
     seed = 31;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_reference), cmocka_unit_test(bad_constants)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_reference), cmocka_unit_test(not_finite),
+                                       cmocka_unit_test(bad_constants)};
 #if BR_WITH_CUDA
     if (gpu_open(NULL) != 0) return 1;
     if (gpu) last_backend = BR_CUDA;

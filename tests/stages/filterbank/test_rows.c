@@ -1,6 +1,7 @@
 /* rows: the levels of frames of 4 and 8 bits, by their places in the bytes. */
 #include "stages/filterbank/rows.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,8 +56,52 @@ static void eight_bits(void **state)
         }
 }
 
+/* A value that is not finite becomes the running mean, and does not change it: of f16, f32, and in a block's
+ * scale and offset. */
+static void not_finite(void **state)
+{
+    (void)state;
+    static const uint16_t half[CHANNELS][STEPS] = {{0x3c00, 0x7e00, 0x7c00, 0xfc00, 0x3c00},
+                                                   {0x7c00, 0x4000, 0x4000, 0x4000, 0x4000}};
+    const float single[CHANNELS][STEPS] = {{1, NAN, INFINITY, -INFINITY, 1}, {INFINITY, 2, 2, 2, 2}};
+    for (int form = 0; form < 2; form++) {
+        float out[STEPS][CHANNELS], mean[CHANNELS] = {0};
+        uint16_t seen[CHANNELS] = {0};
+        struct rows rows = {.form = form == 0 ? ROWS_F16 : ROWS_F32,
+                            .nchannels = CHANNELS,
+                            .nbeams = 1,
+                            .scale = 1,
+                            .floats = true,
+                            .data = form == 0 ? (const void *)half : single,
+                            .mean = mean,
+                            .seen = seen,
+                            .nsteps = STEPS};
+        rows_make(&rows, &band, (const size_t[]){0}, 1, 0, STEPS, out);
+        assert_true(mean[0] >= 1 && mean[0] <= 1 && mean[1] >= 2 && mean[1] <= 2);
+        for (size_t t = 0; t < STEPS; t++) {
+            const float want[CHANNELS] = {t == 0 ? 0 : 2, 1};
+            assert_memory_equal(out[t], want, sizeof want);
+        }
+    }
+    static const uint8_t level[CHANNELS][STEPS] = {{129, 129, 129, 129, 129}, {130, 130, 130, 130, 130}};
+    float out[STEPS][CHANNELS], mean[CHANNELS] = {7, 8};
+    const float side[CHANNELS][2] = {{NAN, 1}, {2, INFINITY}};
+    struct rows rows = {.form = ROWS_UINT8,
+                        .nchannels = CHANNELS,
+                        .nbeams = 1,
+                        .scale = 1,
+                        .floats = true,
+                        .data = level,
+                        .side = side[0],
+                        .mean = mean,
+                        .nsteps = STEPS};
+    rows_make(&rows, &band, (const size_t[]){0}, 1, 0, STEPS, out);
+    for (size_t t = 0; t < STEPS; t++) assert_memory_equal(out[t], ((const float[]){8, 7}), sizeof out[t]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(four_bits), cmocka_unit_test(eight_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(four_bits), cmocka_unit_test(eight_bits),
+                                       cmocka_unit_test(not_finite)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

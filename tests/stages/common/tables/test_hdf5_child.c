@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -278,10 +280,104 @@ static void test_other_threads(void **state)
     hdf5_apart_end();
 }
 
+/* Says who it is, and then waits for ever, as for a disk that does not answer. */
+static int hangs(const void *arg, struct hdf5_sink *to, struct br_error *error)
+{
+    const pid_t me = getpid();
+    (void)to;
+    (void)error;
+    if (write(*(const int *)arg, &me, sizeof me) == sizeof me)
+        for (;;) pause();
+    return BR_OK;
+}
+
+/* In the child there is nothing open of the parent: so a pipe by its name. */
+static int hangs_at(const void *arg, struct hdf5_sink *to, struct br_error *error)
+{
+    const int pipe = open(arg, O_WRONLY);
+    return hangs(&pipe, to, error);
+}
+
+struct hanging {
+    const char *pipe;
+    int status;
+    struct br_error error;
+};
+
+static void *reads_what_hangs(void *arg)
+{
+    struct hanging *h = arg;
+    void *result;
+    size_t bytes;
+    h->status = hdf5_apart(hangs_at, h->pipe, strlen(h->pipe) + 1, "x.h5", &result, &bytes, &h->error);
+    return NULL;
+}
+
+/* A file that does not come to an end is refused after the limit, and its child is gone; others are read
+ * meanwhile. */
+static void test_the_clock(void **state)
+{
+    char path[] = "/tmp/beamring-child-XXXXXX";
+    struct hanging hanging = {.pipe = path};
+    pthread_t thread;
+    pid_t child;
+    (void)state;
+    assert_true(mkdtemp(path) != NULL && rmdir(path) == 0 && mkfifo(path, 0600) == 0);
+    for (int round = 0; round < 2; round++) {
+        hdf5_wall_seconds = round == 0 ? 1000000 : 1;
+        hanging.error = (struct br_error){0};
+        assert_int_equal(pthread_create(&thread, NULL, reads_what_hangs, &hanging), 0);
+        int fd = open(path, O_RDONLY);
+        assert_int_equal(read(fd, &child, sizeof child), sizeof child);
+        for (int i = 0; round == 0 && i < 3; i++) {
+            struct br_error error;
+            void *result;
+            size_t bytes;
+            assert_int_equal(hdf5_apart(uses_the_library, &i, sizeof i, "y.h5", &result, &bytes, &error),
+                             BR_OK);
+            free(result);
+        }
+        if (round == 0) assert_int_equal(kill(child, SIGKILL), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(hanging.status, round == 0 ? BR_E_FORMAT : BR_E_IO);
+        if (round == 1) assert_non_null(strstr(hanging.error.text, "x.h5: reading it took more than 1 s"));
+        assert_true(kill(child, 0) != 0 && errno == ESRCH);
+        close(fd);
+    }
+    hdf5_wall_seconds = HDF5_WALL_SECONDS;
+    unlink(path);
+    hdf5_apart_end();
+}
+
+/* A process that is killed while it reads takes the child with it, whichever thread has forked it. */
+static void test_a_killed_parent(void **state)
+{
+    char path[] = "/tmp/beamring-child-XXXXXX";
+    pid_t child;
+    (void)state;
+    assert_true(mkdtemp(path) != NULL && rmdir(path) == 0 && mkfifo(path, 0600) == 0);
+    pid_t parent = fork();
+    if (parent == 0) {
+        struct hanging hanging = {.pipe = path};
+        pthread_t thread;
+        pthread_create(&thread, NULL, reads_what_hangs, &hanging);
+        for (;;) pause();
+    }
+    int fd = open(path, O_RDONLY);
+    assert_int_equal(read(fd, &child, sizeof child), sizeof child);
+    kill(parent, SIGKILL);
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    assert_int_equal(read(fd, &child, 1), 0); /* until the child's end is closed: it is gone */
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results), cmocka_unit_test(test_deaths), cmocka_unit_test(test_the_next_file),
-        cmocka_unit_test(test_another_process), cmocka_unit_test(test_other_threads)};
+        cmocka_unit_test(test_results),        cmocka_unit_test(test_deaths),
+        cmocka_unit_test(test_the_next_file),  cmocka_unit_test(test_another_process),
+        cmocka_unit_test(test_other_threads),  cmocka_unit_test(test_the_clock),
+        cmocka_unit_test(test_a_killed_parent)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
