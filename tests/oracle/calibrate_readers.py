@@ -322,9 +322,12 @@ def refused(d):
     def site(f):  # what may be missing
         replace(f, "Header/telescope_name", h5py.ExternalLink("other.uvh5", "Header/telescope_name"))
 
-    def centres(f):
-        replace(f, "Header/phase_center_catalog",
-                h5py.ExternalLink("other.uvh5", "Header/phase_center_catalog"))
+    def centres(f, key="Header/phase_center_catalog"):
+        replace(f, key, h5py.ExternalLink("other.uvh5", key))
+
+    def far_centres(f, key="Header/phase_center_catalog"):
+        f["elsewhere"] = h5py.ExternalLink("other.uvh5", "/")
+        replace(f, key, h5py.SoftLink("/elsewhere/" + key))
 
     def twice(f):
         f["Header/antenna_numbers"][1] = f["Header/antenna_numbers"][0]
@@ -345,6 +348,7 @@ def refused(d):
         (lambda f: move(f, "Header/time_array", "/Header/times"), None),
         (detour, "refers to another file"), (site, "Header/telescope_name refers to another file"),
         (centres, "phase_center_catalog refers to another file"),
+        (far_centres, "phase_center_catalog refers to another file"),
         (outside, "refers to another file"), (view, "refers to another file"), (twice, "every number once"),
         (lambda f: replace(f, "Header/ant_1_array", f["Header/ant_1_array"][()] + 1000), "does not have"),
         (lambda f: replace(f, "Header/polarization_array", np.array([1, 2])), "has none of xx (-5)"),

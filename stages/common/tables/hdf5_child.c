@@ -238,6 +238,12 @@ void hdf5_apart_end(void)
     end_child(&child, true);
 }
 
+/* Before the library is used. */
+__attribute__((constructor)) static void load(void)
+{
+    H5dont_atexit();
+}
+
 /* With a plugin that is unloaded goes what is known of the child. Where a thread still reads, the process
  * ends, and the child with it. */
 __attribute__((destructor)) static void unload(void)

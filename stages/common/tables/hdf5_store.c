@@ -14,6 +14,12 @@
 
 enum { PAGE = 4096 };
 
+/* Before the library is used: all is closed long before the process exits, and nothing may crash then. */
+__attribute__((constructor)) static void load(void)
+{
+    H5dont_atexit();
+}
+
 /* Bytes of the file that wait for the commit, and what stands on the disk. */
 struct hdf5_page {
     uint64_t at;
@@ -254,7 +260,6 @@ static void end(struct hdf5_store *s)
 int hdf5_store_create(struct hdf5_store *s, const char *path, bool overwrite, struct br_error *error)
 {
     *s = (struct hdf5_store){.file = -1, .driver = -1, .fd = -1};
-    H5dont_atexit(); /* all is closed long before, and there must be nothing that could crash then */
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* we say what went wrong */
     if (path != NULL && (s->fd = br_output_open(path, overwrite, error)) < 0) return BR_E_IO;
     hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);

@@ -43,44 +43,6 @@ void tcp_server_close(struct tcp_server *s)
     s->listener = -1;
 }
 
-/* A free place; where there is none, the oldest stranger's. `most`: all are known. */
-static unsigned make_place(struct tcp_server *s)
-{
-    unsigned oldest = s->most;
-    for (unsigned i = 0; i < s->most; i++) {
-        if (!s->peer[i].open) return i;
-        if (s->calls->is_known(s->owner, i)) continue;
-        if (oldest == s->most || s->peer[i].since < s->peer[oldest].since) oldest = i;
-    }
-    if (oldest == s->most) return oldest;
-    complain(s, "a peer was closed: it had not sent its handshake yet, and all %u connections were taken",
-             s->most);
-    s->counts->silent++;
-    tcp_server_close_peer(s, oldest);
-    return oldest;
-}
-
-static void accept_all(struct tcp_server *s)
-{
-    for (;;) {
-        int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return; /* nobody, or one that has gone again */
-        unsigned i = make_place(s);
-        if (i == s->most) {
-            close(fd);
-            s->counts->refused++;
-            complain(s, "a connection was refused: there are %u already", s->most);
-            continue;
-        }
-        uint64_t now = br_clock_ns();
-        s->peer[i] =
-            (struct tcp_peer){.open = true, .fd = fd, .since = now, .heard_at = now, .busy_since = now};
-        s->open++;
-        s->counts->connections++;
-        s->calls->begin(s->owner, i);
-    }
-}
-
 static const uint8_t *pending(const struct tcp_server *s, unsigned peer, size_t *bytes)
 {
     *bytes = 0;
@@ -131,6 +93,55 @@ static void read_some(struct tcp_server *s, unsigned peer)
         if (next == TCP_CLOSE) tcp_server_close_peer(s, peer);
         if (next != TCP_CLOSE) write_some(s, peer);
         if (next != TCP_MORE || !s->peer[peer].open) return;
+    }
+}
+
+static unsigned free_place(const struct tcp_server *s)
+{
+    unsigned i = 0;
+    while (i < s->most && s->peer[i].open) i++;
+    return i;
+}
+
+/* A free place; where there is none, the oldest stranger's, once all strangers have been heard: a handshake
+ * may have come already. `most`: all are known. */
+static unsigned make_place(struct tcp_server *s)
+{
+    unsigned place = free_place(s), oldest = s->most;
+    for (unsigned i = 0; i < s->most && place == s->most; i++)
+        if (s->peer[i].open && !s->calls->is_known(s->owner, i)) read_some(s, i);
+    if (place == s->most) place = free_place(s);
+    if (place < s->most) return place;
+    for (unsigned i = 0; i < s->most; i++)
+        if (!s->calls->is_known(s->owner, i) &&
+            (oldest == s->most || s->peer[i].since < s->peer[oldest].since))
+            oldest = i;
+    if (oldest == s->most) return oldest;
+    complain(s, "a peer was closed: it had not sent its handshake yet, and all %u connections were taken",
+             s->most);
+    s->counts->silent++;
+    tcp_server_close_peer(s, oldest);
+    return oldest;
+}
+
+static void accept_all(struct tcp_server *s)
+{
+    for (;;) {
+        int fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) return; /* nobody, or one that has gone again */
+        unsigned i = make_place(s);
+        if (i == s->most) {
+            close(fd);
+            s->counts->refused++;
+            complain(s, "a connection was refused: there are %u already", s->most);
+            continue;
+        }
+        uint64_t now = br_clock_ns();
+        s->peer[i] =
+            (struct tcp_peer){.open = true, .fd = fd, .since = now, .heard_at = now, .busy_since = now};
+        s->open++;
+        s->counts->connections++;
+        s->calls->begin(s->owner, i);
     }
 }
 
