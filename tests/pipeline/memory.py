@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import time
 
 import harness
 from small import STREAM, TELESCOPE
@@ -74,18 +75,23 @@ pipeline:
 
 
 def data_bytes(directory):
-    """Memory that the program has asked for once it listens."""
+    """Memory that the program has asked for once it listens and all its threads have their stacks."""
     child = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "pipeline.yaml"], cwd=directory,
                              stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         for line in child.stderr:
             if "listening" in line:
                 break
-        status = open(f"/proc/{child.pid}/status").read()
+        seen = []
+        while len(seen) < 5 or len(set(seen[-5:])) > 1:
+            assert len(seen) < 400, seen
+            with open(f"/proc/{child.pid}/status") as status:
+                seen.append(int(re.search(r"VmData:\s+(\d+)", status.read())[1]) * 1024)
+            time.sleep(0.05)
     finally:
         child.kill()
         child.communicate()
-    return int(re.search(r"VmData:\s+(\d+)", status)[1]) * 1024
+    return seen[-1]
 
 
 def test_received_frames_are_counted():

@@ -172,7 +172,7 @@ static size_t make_external(uint8_t *out)
     return make_dada(out, external_keys);
 }
 
-/* Every length (HDF5: one in 19) from 0 up to where the first whole sample (GUPPI: block; HDF5: file) ends,
+/* Every length (HDF5: one in 37) from 0 up to where the first whole sample (GUPPI: block; HDF5: file) ends,
  * and behind. */
 static void test_truncated(void **state)
 {
@@ -192,7 +192,7 @@ static void test_truncated(void **state)
         const char *path = write_bad(good, whole);
         for (size_t n = whole + 1; n-- > 0;) {
             /* HDF5: each that is refused costs a process; few within its chunk, some within its header. */
-            if (least > 100000 && n > 40 && n + 500 < least) n -= n > 9000 ? 4098 : 18;
+            if (least > 100000 && n > 40 && n + 100 < least) n -= n > 9000 ? 4098 : 36;
             assert_int_equal(truncate(path, (off_t)n), 0);
             if (plays(path, files[i].format) != (n >= least))
                 fail_msg("%s of %zu bytes, %zu of them: %s", files[i].format, whole, n, message);
