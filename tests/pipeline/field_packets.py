@@ -319,10 +319,15 @@ def send_live(board, start, periods, clock_off=0, more="", status=0, seconds=1.5
         if status == 0:
             path = os.path.join(d, "r_000000.dada")
             sample = int(harness.header(path)[0]["SAMPLE0"])
-            # frames of 2048 samples: the first one may begin before the first packet
+            # Frames have 2048 samples. The first one may begin before the first packet, and lack what came
+            # before capture had made up its mind where to begin.
             assert first // 2048 * 2048 <= sample < last, (sample, first)
+            begin = sample
+            if sample < first:
+                begin += int(harness.read_e(path)[1].all(axis=1).argmax())
+                assert first <= begin < sample + 2048, (begin, first, sample)
             if not resets:
-                check(path, board, sample, last - sample, there=lambda t: t >= first)
+                check(path, board, sample, last - sample, there=lambda t: t >= begin)
         return node.text() if os.path.exists(node.log.name) else ""
 
 
