@@ -29,7 +29,8 @@ int br_output_open(const char *path, bool overwrite, struct br_error *error)
 {
     struct stat info;
     if (br_output_check(path, error) != BR_OK) return -1;
-    /* What has come there since is neither followed, waited for nor emptied. */
+    /* A link, pipe or device may have taken the place since the check: O_NOFOLLOW, O_NONBLOCK, and the file
+     * is emptied only below. */
     int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     int fd = open(path, flags | (overwrite ? 0 : O_EXCL), 0666);
     int why = fd < 0 || fstat(fd, &info) != 0 ? errno : 0;

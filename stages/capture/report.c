@@ -1,8 +1,9 @@
 /* report.c - what became of the packets, in words. See capture.h. */
 #include "stages/capture/capture.h"
 
+#include "stages/common/formats/text.h"
+
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -21,16 +22,6 @@ static uint64_t total(const struct capture *c, enum window_reason reason)
     uint64_t n = 0;
     for (size_t s = 0; s <= c->layout.nsources; s++) n += window_count(&c->window, s, reason);
     return n;
-}
-
-static void append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(char *text, const char *format, ...)
-{
-    size_t n = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + n, TEXT - n, format, args);
-    va_end(args);
 }
 
 /* What goes wrong, in the order in which it is told; capture_warn puts the number between the two. */
@@ -61,10 +52,10 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
     char text[TEXT] = "";
     for (unsigned i = 0; i < TROUBLES; i++)
         if (counts[i] > c->told[i])
-            append(text, "; %s%" PRIu64 " %s", troubles[i].before, counts[i] - c->told[i],
-                   troubles[i].behind);
-    if (broke != 0) append(text, "; receiving fails: %s", strerror(broke));
-    if (c->reopening.status != BR_OK) append(text, "; a new interface: %s", c->reopening.text);
+            text_append(text, TEXT, "; %s%" PRIu64 " %s", troubles[i].before, counts[i] - c->told[i],
+                        troubles[i].behind);
+    if (broke != 0) text_append(text, TEXT, "; receiving fails: %s", strerror(broke));
+    if (c->reopening.status != BR_OK) text_append(text, TEXT, "; a new interface: %s", c->reopening.text);
     if (text[0] == '\0') return;
     _Static_assert(sizeof counts == sizeof c->told, "what was told has a place for each trouble");
     memcpy(c->told, counts, sizeof counts);
@@ -114,11 +105,11 @@ static void say(struct br_stage *stage, const struct capture *c, size_t source)
     for (int r = 0; r < WINDOW_NREASONS; r++) {
         uint64_t n = window_count(&c->window, source, (enum window_reason)r);
         sum += n;
-        if (n > 0) append(text, ", %" PRIu64 " %s", n, window_reason_name[r]);
+        if (n > 0) text_append(text, TEXT, ", %" PRIu64 " %s", n, window_reason_name[r]);
     }
     if (source < c->layout.nsources) {
         snprintf(who, sizeof who, "source %" PRId64, c->layout.source_id[source]);
-        append(text, ", %" PRIu64 " never came", capture_never_came(c, source));
+        text_append(text, TEXT, ", %" PRIu64 " never came", capture_never_came(c, source));
     } else if (sum == 0) {
         return;
     }
@@ -138,7 +129,7 @@ void capture_report(struct br_stage *stage, const struct capture *c)
     for (size_t s = 0; s < c->layout.nsources; s++) never += capture_never_came(c, s);
     char text[TEXT] = "";
     for (int r = 0; r < WINDOW_NREASONS; r++)
-        append(text, ", %" PRIu64 " %s", total(c, (enum window_reason)r), window_reason_name[r]);
+        text_append(text, TEXT, ", %" PRIu64 " %s", total(c, (enum window_reason)r), window_reason_name[r]);
     br_stage_note(stage,
                   "%" PRIu64 " packets: %s; %" PRIu64 " never came, of which the kernel lost %" PRIu64
                   "; %" PRIu64 " resets",

@@ -133,14 +133,9 @@ static int add_file(struct br_stage *stage, struct extents *e, struct channel_gr
     if (file == 0) *base = r;
     int status = compare(stage, base, e->files.path[0], &r, path, &later);
     if (status != BR_OK) return status;
-    uint64_t payload, behind;
-    if (recording_payload(&r, path, bytes, &payload, &behind, &error) != BR_OK)
-        return br_stage_fail_at(stage, "files", "%s", error.text);
-    if (behind > 0)
-        br_stage_warn(stage,
-                      "%s has %llu bytes behind the %llu of data that its FILE_SIZE announces; they are "
-                      "left out",
-                      path, (unsigned long long)behind, (unsigned long long)payload);
+    uint64_t payload;
+    status = replay_payload(stage, &r, path, bytes, &payload);
+    if (status != BR_OK) return status;
     uint64_t samples = recording_samples(&r, payload, &left);
     status = check_whole(stage, &r, path, payload, left);
     if (status != BR_OK) return status;

@@ -38,14 +38,9 @@ static int describe_file(struct br_stage *stage, const char *path, const char *c
                                     coding, memory, &error);
     dada_free(&header);
     if (status != BR_OK) return br_stage_fail_at(stage, "files", "%s", error.text);
-    uint64_t payload, behind;
-    if (recording_payload(recording, path, file_bytes, &payload, &behind, &error) != BR_OK)
-        return br_stage_fail_at(stage, "files", "%s", error.text);
-    if (behind > 0)
-        br_stage_warn(stage,
-                      "%s has %llu bytes behind the %llu of data that its FILE_SIZE announces; they are "
-                      "left out",
-                      path, (unsigned long long)behind, (unsigned long long)payload);
+    uint64_t payload;
+    status = replay_payload(stage, recording, path, file_bytes, &payload);
+    if (status != BR_OK) return status;
     uint64_t samples = recording_samples(recording, payload, &left);
     if (samples < recording->samples || payload < recording->announced)
         br_stage_warn(stage,

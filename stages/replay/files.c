@@ -115,3 +115,18 @@ int replay_coding(struct br_stage *stage, const char *path, const char *key, con
     *coding = coding_from_name(own);
     return BR_OK;
 }
+
+int replay_payload(struct br_stage *stage, const struct recording *recording, const char *path,
+                   uint64_t bytes, uint64_t *payload)
+{
+    struct br_error error = {0};
+    uint64_t behind;
+    if (recording_payload(recording, path, bytes, payload, &behind, &error) != BR_OK)
+        return br_stage_fail_at(stage, "files", "%s", error.text);
+    if (behind > 0)
+        br_stage_warn(stage,
+                      "%s has %llu bytes behind the %llu of data that its FILE_SIZE announces; they are "
+                      "left out",
+                      path, (unsigned long long)behind, (unsigned long long)*payload);
+    return BR_OK;
+}

@@ -8,7 +8,6 @@
 #include "stages/common/stage/shape.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,16 +196,6 @@ static bool is_over(struct pcap_reader *r)
 
 /* --- the beginning ------------------------------------------------------------------------------ */
 
-static void append(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(char *text, const char *format, ...)
-{
-    size_t n = strlen(text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text + n, TEXT - n, format, args);
-    va_end(args);
-}
-
 static uint64_t count_of(const struct pcap_reader *r, enum window_reason reason)
 {
     uint64_t sum = 0;
@@ -219,11 +208,11 @@ static void say_counts(const struct pcap_reader *r, char *text)
 {
     for (int k = 0; k < WINDOW_NREASONS && r->window.thread != NULL; k++) {
         uint64_t sum = count_of(r, (enum window_reason)k) + (k == WINDOW_STRAY ? r->disbelieved : 0);
-        if (sum > 0) append(text, ", %" PRIu64 " %s", sum, window_reason_name[k]);
+        if (sum > 0) text_append(text, TEXT, ", %" PRIu64 " %s", sum, window_reason_name[k]);
     }
     for (int k = 0; k < PCAP_NREASONS; k++)
         if (r->source.skipped[k] > 0)
-            append(text, ", %" PRIu64 " %s", r->source.skipped[k], pcap_reason_text[k]);
+            text_append(text, TEXT, ", %" PRIu64 " %s", r->source.skipped[k], pcap_reason_text[k]);
 }
 
 static int nobody_came(struct br_stage *stage, const struct pcap_reader *r)
@@ -231,12 +220,12 @@ static int nobody_came(struct br_stage *stage, const struct pcap_reader *r)
     char text[TEXT] = "", advice[TEXT] = "";
     say_counts(r, text);
     if (r->source.skipped[PCAP_CUT] > 0)
-        append(advice,
-               "; packets of up to %" PRIu64 " bytes were recorded in part, %" PRIu64
-               " bytes of each (the snap length): record with `tcpdump -s 0`",
-               r->source.longest, r->source.kept);
+        text_append(advice, TEXT,
+                    "; packets of up to %" PRIu64 " bytes were recorded in part, %" PRIu64
+                    " bytes of each (the snap length): record with `tcpdump -s 0`",
+                    r->source.longest, r->source.kept);
     if (count_of(r, WINDOW_MALFORMED) > 0 && r->packet->bytes > 0)
-        append(advice, "; '%s' has packets of %zu bytes", r->packet->name, r->packet->bytes);
+        text_append(advice, TEXT, "; '%s' has packets of %zu bytes", r->packet->name, r->packet->bytes);
     return br_stage_fail(stage, BR_E_FORMAT,
                          "none of the first %" PRIu64 " packets of %s%s is one of '%s' for this node%s%s%s",
                          r->source.packets, r->source.files.path[0], r->source.files.count > 1 ? ", ..." : "",

@@ -28,6 +28,11 @@ int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, s
 /* `stream: sample0` against the first sample that a recording counts itself. */
 int replay_check_first(struct br_stage *stage, const char *path, uint64_t first);
 
+/* Bytes of the data of a DADA file of `bytes` bytes: those behind FILE_SIZE are left out, with a warning.
+ * Errors are the stage's, at `files`. */
+int replay_payload(struct br_stage *stage, const struct recording *recording, const char *path,
+                   uint64_t bytes, uint64_t *payload);
+
 /* The coding that a recording has by its own word `own`, against `coding` of the stage (option, or NULL)
  * and of `stream:`. */
 int replay_coding(struct br_stage *stage, const char *path, const char *key, const char *own,

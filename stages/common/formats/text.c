@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,4 +228,13 @@ int text_mjd(const char *text, int64_t *ns)
     }
     *ns = (day - MJD_OF_UNIX_EPOCH) * NS_PER_DAY + part;
     return 0;
+}
+
+void text_append(char *text, size_t size, const char *format, ...)
+{
+    size_t n = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + n, size - n, format, args);
+    va_end(args);
 }

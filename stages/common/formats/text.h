@@ -35,6 +35,9 @@ int text_utc(const char *text, int64_t *ns);
 /* The same form, with nine decimals unless the second is whole; buffer of TEXT_TIME. */
 char *text_utc_format(char *buffer, int64_t ns);
 
+/* Adds to a text in a buffer of `size` bytes, as far as there is room. */
+void text_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 /* Modified Julian date with 18 decimals; buffer of TEXT_TIME. */
 char *text_mjd_format(char *buffer, int64_t ns);
 
