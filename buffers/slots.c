@@ -105,7 +105,7 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
     if (bytes >= (size_t)4 << 20)
         (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only advice: fewer TLB misses */
 #endif
-    /* A process that reads a file for us (stages/common/tables/hdf5_child.h) has no use for frames: without
+    /* A process that reads a file for us (formats/hdf5/hdf5_child.h) has no use for frames: without
      * its copy of their page tables it begins at once, and no thread here meets a page that is to be copied.
      * */
     (void)madvise(memory, bytes, MADV_DONTFORK);

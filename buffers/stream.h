@@ -76,7 +76,7 @@ struct br_stream {
     /* the beams are the product of beams_x values of x (slow) and beams_y of y (fast); 0, 0: not a product */
     size_t beams_x, beams_y;
     /* for frames that hold packets as received: the place of each sample in them
-     * (stages/common/packets/layout.h); NULL: frames are arrays */
+     * (formats/packets/layout.h); NULL: frames are arrays */
     const struct packet_layout *packets;
     /* the sideband that the channels hold; products of the field keep the field's */
     enum br_sideband sideband;

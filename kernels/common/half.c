@@ -1,4 +1,4 @@
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 
 #include "kernels/common/cpu.h"
 

@@ -1,5 +1,5 @@
 /* Eq. (6), one output at a time, and the mean over the map. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/frb_beams/plan.h"
 
 #include <math.h>

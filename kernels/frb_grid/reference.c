@@ -1,5 +1,5 @@
 /* The equation: one direct sum per direction. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/frb_grid/plan.h"
 
 #include <math.h>

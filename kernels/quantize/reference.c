@@ -1,5 +1,5 @@
 /* The definition, one beam and channel at a time, in double precision. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/quantize/plan.h"
 
 #include <math.h>

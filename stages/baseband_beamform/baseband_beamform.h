@@ -2,10 +2,10 @@
 #ifndef BEAMRING_STAGES_BASEBAND_BEAMFORM_BASEBAND_BEAMFORM_H
 #define BEAMRING_STAGES_BASEBAND_BEAMFORM_BASEBAND_BEAMFORM_H
 
+#include "formats/tables/hdf5_tables.h"
 #include "kernels/baseband/baseband.h"
 #include "runtime/stage.h"
-#include "stages/common/tables/directions.h"
-#include "stages/common/tables/hdf5_tables.h"
+#include "stages/common/sky/directions.h"
 
 /* What the weights of directions follow from; all in memory of the pipeline. */
 struct weights_rule {

@@ -1,8 +1,8 @@
 /* begin.c - which sample the counters mean, when they start again, and when the stream's first sample was
  * taken. See capture.h and sample_clock.h. */
 #include "buffers/clock.h"
+#include "formats/common/text.h"
 #include "stages/capture/capture.h"
-#include "stages/common/formats/text.h"
 
 #include <stdio.h>
 

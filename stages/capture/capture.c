@@ -6,7 +6,7 @@
  * counters means, and what to say. */
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
-#include "stages/common/formats/text.h"
+#include "formats/common/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

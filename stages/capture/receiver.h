@@ -2,8 +2,8 @@
 #ifndef BEAMRING_STAGES_CAPTURE_RECEIVER_H
 #define BEAMRING_STAGES_CAPTURE_RECEIVER_H
 
-#include "stages/common/packets/window.h"
-#include "stages/common/wires/net.h"
+#include "formats/links/net.h"
+#include "formats/packets/window.h"
 
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* report.c - what became of the packets, in words. See capture.h. */
 #include "stages/capture/capture.h"
 
-#include "stages/common/formats/text.h"
+#include "formats/common/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

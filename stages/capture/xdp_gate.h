@@ -7,7 +7,7 @@
 #ifndef BEAMRING_STAGES_CAPTURE_XDP_GATE_H
 #define BEAMRING_STAGES_CAPTURE_XDP_GATE_H
 
-#include "stages/common/wires/net.h"
+#include "formats/links/net.h"
 
 struct xdp_gate {
     unsigned index; /* of the interface */

@@ -1,8 +1,8 @@
 /* chime_file.c - a window as a CHIME baseband file, one for each frequency of an event. The data go to the
  * disk as plain bytes; HDF5 describes them in memory. */
-#include "stages/common/formats/chime_attributes.h"
-#include "stages/common/formats/coding.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/chime/chime_attributes.h"
+#include "formats/common/coding.h"
+#include "formats/common/fileio.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/dump/dump.h"
 

@@ -1,9 +1,9 @@
 /* dada_file.c - a window as a DADA recording that `replay` reads, with what it lacks in its sidecar. */
 #include "buffers/output.h"
-#include "stages/common/formats/gaps.h"
-#include "stages/common/formats/recording.h"
-#include "stages/common/formats/text.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/common/fileio.h"
+#include "formats/common/gaps.h"
+#include "formats/common/text.h"
+#include "formats/dada/recording.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/dump/dump.h"
 

@@ -1,7 +1,7 @@
 /* dump - writes what has passed, on request: the voltages of an event, channel by channel along its sweep. */
 #include "stages/dump/dump.h"
-#include "stages/common/stage/fileio.h"
-#include "stages/common/stage/order.h"
+#include "formats/common/fileio.h"
+#include "formats/common/order.h"
 #include "stages/common/stage/shape.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* format.c - which formats there are, and what all files have. */
-#include "stages/common/formats/gaps.h"
+#include "formats/common/gaps.h"
 #include "stages/dump/dump.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 #include "stages/filterbank/files.h"
+#include "formats/common/fileio.h"
 #include "stages/common/stage/earlier.h"
-#include "stages/common/stage/fileio.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,15 +2,15 @@
  *
  * All files of a band grow together, in whole samples. Nothing in a header depends on a file's length, so
  * that a search can read files while they grow. */
+#include "formats/common/fileio.h"
+#include "formats/sigproc/sigproc.h"
+#include "formats/tables/beam_table.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
-#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/tables/beam_table.h"
 #include "stages/filterbank/files.h"
 #include "stages/filterbank/missing.h"
 #include "stages/filterbank/rows.h"
-#include "stages/filterbank/sigproc.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #define BEAMRING_STAGES_FILTERBANK_MISSING_H
 
 #include "buffers/frame.h"
+#include "formats/sigproc/sigproc.h"
 #include "stages/filterbank/files.h"
-#include "stages/filterbank/sigproc.h"
 
 struct missing {
     char path[FILES_PATH];

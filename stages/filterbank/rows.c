@@ -1,6 +1,6 @@
 #include "stages/filterbank/rows.h"
 
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 
 #include <math.h>
 #include <string.h>

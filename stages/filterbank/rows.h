@@ -3,7 +3,7 @@
 #define BEAMRING_STAGES_FILTERBANK_ROWS_H
 
 #include "buffers/frame.h"
-#include "stages/filterbank/sigproc.h"
+#include "formats/sigproc/sigproc.h"
 
 enum rows_form { ROWS_UINT8, ROWS_INT4, ROWS_F16, ROWS_F32 };
 

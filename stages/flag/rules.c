@@ -1,5 +1,5 @@
 /* rules.c - bad inputs, thresholds and limits as the user gives them. */
-#include "stages/common/tables/hdf5_tables.h"
+#include "formats/tables/hdf5_tables.h"
 #include "stages/flag/flag.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* frb_beams - FRB stage 2: intensities on the grid of the zero-padded transform resampled to any beams. */
 #include "runtime/stage.h"
+#include "stages/common/sky/directions.h"
 #include "stages/common/stage/forming.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/tables/directions.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* frb_grid - FRB stage 1: gridding, weights, zero-padded 2-d transform, square, sum over polarisation and
  * time. Parameters, plans and new gains; blocks.c has the stream. */
 #include "stages/frb_grid/frb_grid.h"
+#include "formats/tables/hdf5_tables.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/tables/hdf5_tables.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #include "stages/packetize/calibration.h"
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "stages/packetize/level_sums.h"
 
 #include <math.h>

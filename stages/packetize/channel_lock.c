@@ -1,5 +1,5 @@
 #include "stages/packetize/channel_lock.h"
-#include "stages/common/stage/order.h"
+#include "formats/common/order.h"
 
 #include <inttypes.h>
 #include <stdio.h>

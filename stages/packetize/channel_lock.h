@@ -6,7 +6,7 @@
 #ifndef BEAMRING_STAGES_PACKETIZE_CHANNEL_LOCK_H
 #define BEAMRING_STAGES_PACKETIZE_CHANNEL_LOCK_H
 
-#include "stages/common/stage/file_lock.h"
+#include "formats/common/file_lock.h"
 
 /* Locks `count` channels (>= 0, in any order) of the destination, named by its resolved address; lock->fd
  * must be -1. Returns BR_OK; BR_E_INVALID when another lock is on some of them, after a fifth of a second of

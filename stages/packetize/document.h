@@ -3,8 +3,8 @@
 #ifndef BEAMRING_STAGES_PACKETIZE_DOCUMENT_H
 #define BEAMRING_STAGES_PACKETIZE_DOCUMENT_H
 
+#include "formats/frb_node/frb_node.h"
 #include "runtime/stage.h"
-#include "stages/common/wires/frb_node.h"
 
 /* Parameters `zones` and `site` as the loader fills them in. */
 struct zones_param {

@@ -1,7 +1,7 @@
-/* The FRB-node protocol, sending: see stages/common/wires/frb_node.h. The frames of a 4-bit quantizer with
+/* The FRB-node protocol, sending: see formats/frb_node/frb_node.h. The frames of a 4-bit quantizer with
  * blocks of 256 samples are what a minichunk holds, byte for byte; only the head of a minichunk and its
  * scales are made here. */
-#include "stages/common/stage/fileio.h"
+#include "formats/common/fileio.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/calibration.h"

@@ -1,8 +1,8 @@
 /* kotekan's bufferSend: every frame is u32 metadata bytes, u32 frame bytes, chordMetadata, the array.
  * Receivers know one size of frame only, so that short frames are filled up; a sample that is missing is sent
  * as zero, for kotekan's stages have no word for it. */
-#include "stages/common/formats/kotekan_encode.h"
-#include "stages/common/formats/recording.h"
+#include "formats/dada/recording.h"
+#include "formats/kotekan/kotekan_encode.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/packetize.h"
 

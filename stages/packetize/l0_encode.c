@@ -1,6 +1,6 @@
 #include "stages/packetize/l0_encode.h"
+#include "buffers/half.h"
 #include "kernels/common/cpu.h"
-#include "kernels/common/half.h"
 
 #include <math.h>
 #include <stdlib.h>

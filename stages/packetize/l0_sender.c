@@ -1,8 +1,8 @@
-/* CHIME's L0 packets, sending: see stages/common/wires/chime_l0.h and l0_encode.h. */
+/* CHIME's L0 packets, sending: see formats/chime_l0/chime_l0.h and l0_encode.h. */
 #include "buffers/clock.h"
+#include "formats/chime_l0/chime_l0.h"
 #include "stages/common/stage/blocks.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/wires/chime_l0.h"
 #include "stages/packetize/l0_encode.h"
 #include "stages/packetize/packetize.h"
 #include "stages/packetize/token_bucket.h"

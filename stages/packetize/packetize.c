@@ -1,6 +1,6 @@
 /* packetize - beams onto the network, in the formats that FRB searches receive; frames to a kotekan node. */
 #include "stages/packetize/packetize.h"
-#include "stages/common/packets/description.h"
+#include "formats/packets/description.h"
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"

@@ -1,9 +1,9 @@
 /* packets_sender.c - a simulated F-engine: the electric field as packets of any description, in time
  * and with the accidents of networks. */
 #include "buffers/clock.h"
-#include "stages/common/packets/header.h"
-#include "stages/common/packets/layout.h"
-#include "stages/common/packets/stream.h"
+#include "formats/packets/header.h"
+#include "formats/packets/layout.h"
+#include "formats/packets/stream.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/packetize.h"
 

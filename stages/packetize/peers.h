@@ -7,8 +7,8 @@
 #ifndef BEAMRING_STAGES_PACKETIZE_PEERS_H
 #define BEAMRING_STAGES_PACKETIZE_PEERS_H
 
+#include "formats/links/net.h"
 #include "runtime/stage.h"
-#include "stages/common/wires/net.h"
 
 #include <sys/uio.h>
 

@@ -1,7 +1,7 @@
 /* receive, format frb-node. */
 #include "buffers/regular_file.h"
+#include "formats/frb_node/frb_receiver.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/wires/frb_receiver.h"
 #include "stages/receive/receive.h"
 
 #include <errno.h>

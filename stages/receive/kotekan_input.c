@@ -2,12 +2,12 @@
  * bytes, chordMetadata, the array. The sender's frames may have any length and begin anywhere: they are cut
  * anew. */
 #include "buffers/clock.h"
-#include "stages/common/formats/chord_metadata.h"
-#include "stages/common/formats/coding.h"
-#include "stages/common/formats/kotekan_array.h"
-#include "stages/common/formats/recording.h"
+#include "formats/common/coding.h"
+#include "formats/dada/recording.h"
+#include "formats/kotekan/chord_metadata.h"
+#include "formats/kotekan/kotekan_array.h"
+#include "formats/links/tcp_server.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/wires/tcp_server.h"
 #include "stages/receive/kotekan_stream.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #ifndef BEAMRING_STAGES_RECEIVE_KOTEKAN_STREAM_H
 #define BEAMRING_STAGES_RECEIVE_KOTEKAN_STREAM_H
 
-#include "stages/common/formats/kotekan_array.h"
+#include "formats/kotekan/kotekan_array.h"
 #include "stages/receive/receive.h"
 
 /* Describes the output by `array`, `nbeams`, `factor`, `downsample`, the telescope and `stream:`. Status. */

@@ -1,6 +1,6 @@
 /* receive, format chime-l0. */
+#include "formats/chime_l0/l0_receiver.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/wires/l0_receiver.h"
 #include "stages/receive/receive.h"
 
 #include <stdio.h>

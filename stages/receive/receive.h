@@ -2,10 +2,10 @@
 #ifndef BEAMRING_STAGES_RECEIVE_RECEIVE_H
 #define BEAMRING_STAGES_RECEIVE_RECEIVE_H
 
+#include "formats/links/assembly.h"
+#include "formats/links/net.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/finite.h"
-#include "stages/common/wires/assembly.h"
-#include "stages/common/wires/net.h"
 
 struct range_param {
     int64_t first, count;

@@ -4,8 +4,8 @@
  * What stands before them is written when a file begins, whenever it has become twice as long, so that a run
  * that is killed leaves at least half, and at the end. */
 #include "buffers/output.h"
-#include "stages/common/formats/chime_attributes.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/chime/chime_attributes.h"
+#include "formats/common/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/record/external.h"
 

@@ -1,6 +1,6 @@
 /* GUPPI RAW: a block for each frame. Other programs take all blocks of a file to be as long as the first
  * one: a frame of another length, at the start or the end of a stream, has a file of its own. */
-#include "stages/common/formats/guppi.h"
+#include "formats/guppi/guppi.h"
 #include "stages/record/external.h"
 
 #include <errno.h>

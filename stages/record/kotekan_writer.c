@@ -1,6 +1,6 @@
 /* kotekan's raw frames: a file for each frame, as its rawFileRead wants it, with the arrays of
  * kotekan_encode.h. */
-#include "stages/common/formats/kotekan_encode.h"
+#include "formats/kotekan/kotekan_encode.h"
 #include "stages/record/external.h"
 
 #include <errno.h>

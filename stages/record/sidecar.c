@@ -1,7 +1,7 @@
 #include "stages/record/sidecar.h"
 
 #include "buffers/output.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/common/fileio.h"
 
 #include <errno.h>
 #include <fcntl.h>

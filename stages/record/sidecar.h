@@ -6,7 +6,7 @@
 #ifndef BEAMRING_STAGES_RECORD_SIDECAR_H
 #define BEAMRING_STAGES_RECORD_SIDECAR_H
 
-#include "stages/common/formats/gaps.h"
+#include "formats/common/gaps.h"
 
 #include <stdbool.h>
 

@@ -3,7 +3,7 @@
  * A VDIF frame holds a fixed number of samples of one thread, begins a whole number of frames after a whole
  * second, and is valid as a whole or not. Pipeline frames are cut anew accordingly: what is collected here is
  * one VDIF frame of every thread. */
-#include "stages/common/formats/vdif.h"
+#include "formats/vdif/vdif.h"
 #include "stages/common/stage/shape.h"
 #include "stages/record/external.h"
 

@@ -1,6 +1,6 @@
 /* The channels of several files side by side in one stream, and the list of extents that are found. */
-#include "stages/common/formats/hints.h"
-#include "stages/common/stage/order.h"
+#include "formats/common/hints.h"
+#include "formats/common/order.h"
 #include "stages/replay/extents.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* CHIME baseband files, one for each frequency of an event, in HDF5. */
-#include "stages/common/formats/chime_hdf5.h"
-#include "stages/common/formats/hints.h"
+#include "formats/chime/chime_hdf5.h"
+#include "formats/common/hints.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
 

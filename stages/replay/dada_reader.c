@@ -1,5 +1,5 @@
 /* DADA recordings: the files of one recording, in the order of their times, as one stream without holes. */
-#include "stages/common/stage/fileio.h"
+#include "formats/common/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/slices.h"
 

@@ -2,7 +2,7 @@
 #include "stages/replay/extents.h"
 #include "buffers/regular_file.h"
 
-#include "stages/common/formats/chime_hdf5.h"
+#include "formats/chime/chime_hdf5.h"
 #include "stages/common/stage/shape.h"
 
 #include <errno.h>

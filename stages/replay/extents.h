@@ -7,8 +7,8 @@
 #ifndef BEAMRING_STAGES_REPLAY_EXTENTS_H
 #define BEAMRING_STAGES_REPLAY_EXTENTS_H
 
-#include "stages/common/formats/chime_hdf5.h"
-#include "stages/common/formats/coding.h"
+#include "formats/chime/chime_hdf5.h"
+#include "formats/common/coding.h"
 #include "stages/common/stage/pool.h"
 #include "stages/replay/replay.h"
 

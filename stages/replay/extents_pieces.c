@@ -1,10 +1,10 @@
 /* extents_pieces.c - one piece of an extent, from its file into the frame: what threads do. */
 #include "stages/replay/extents.h"
 
-#include "stages/common/formats/bitplanes.h"
-#include "stages/common/formats/chime_hdf5.h"
-#include "stages/common/formats/planes.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/chime/bitplanes.h"
+#include "formats/chime/chime_hdf5.h"
+#include "formats/chime/planes.h"
+#include "formats/common/fileio.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* extents_planes.c - reading extents whose axes lie in another order than the stream's. */
 #include "stages/replay/extents.h"
 
-#include "stages/common/formats/planes.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/chime/planes.h"
+#include "formats/common/fileio.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Names and bytes of the files that are replayed. */
-#include "stages/common/formats/hints.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/common/fileio.h"
+#include "formats/common/hints.h"
 #include "stages/replay/replay.h"
 
 #include <errno.h>

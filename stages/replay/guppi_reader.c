@@ -1,7 +1,7 @@
 /* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
 #include "buffers/regular_file.h"
-#include "stages/common/formats/guppi_times.h"
-#include "stages/common/formats/hints.h"
+#include "formats/common/hints.h"
+#include "formats/guppi/guppi_times.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
 

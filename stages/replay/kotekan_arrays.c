@@ -1,8 +1,8 @@
 #include "stages/replay/kotekan_arrays.h"
 #include "buffers/regular_file.h"
 
-#include "stages/common/formats/kotekan_array.h"
-#include "stages/common/formats/kotekan_raw.h"
+#include "formats/kotekan/kotekan_array.h"
+#include "formats/kotekan/kotekan_raw.h"
 #include "stages/common/stage/shape.h"
 
 #include <errno.h>

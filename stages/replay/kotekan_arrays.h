@@ -4,7 +4,7 @@
 #ifndef BEAMRING_STAGES_REPLAY_KOTEKAN_ARRAYS_H
 #define BEAMRING_STAGES_REPLAY_KOTEKAN_ARRAYS_H
 
-#include "stages/common/formats/kotekan_array.h"
+#include "formats/kotekan/kotekan_array.h"
 #include "stages/replay/extents.h"
 
 struct array_frame {

@@ -1,6 +1,6 @@
 /* kotekan's raw files: the frames say which channels and samples they are. */
 #include "buffers/regular_file.h"
-#include "stages/common/formats/kotekan_raw.h"
+#include "formats/kotekan/kotekan_raw.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/extents.h"
 

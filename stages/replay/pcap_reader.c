@@ -3,8 +3,8 @@
  * are kept until most sources have moved on to them. */
 #include "stages/replay/pcap_reader.h"
 #include "buffers/clock.h"
-#include "stages/common/formats/text.h"
-#include "stages/common/packets/stream.h"
+#include "formats/common/text.h"
+#include "formats/packets/stream.h"
 #include "stages/common/stage/shape.h"
 
 #include <inttypes.h>

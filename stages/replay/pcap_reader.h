@@ -3,8 +3,8 @@
 #ifndef BEAMRING_STAGES_REPLAY_PCAP_READER_H
 #define BEAMRING_STAGES_REPLAY_PCAP_READER_H
 
-#include "stages/common/formats/sample_clock.h"
-#include "stages/common/packets/window.h"
+#include "formats/common/sample_clock.h"
+#include "formats/packets/window.h"
 #include "stages/replay/pcap_files.h"
 
 struct pcap_reader {

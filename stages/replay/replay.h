@@ -7,9 +7,9 @@
 #ifndef BEAMRING_STAGES_REPLAY_H
 #define BEAMRING_STAGES_REPLAY_H
 
+#include "formats/common/gaps.h"
+#include "formats/dada/recording.h"
 #include "runtime/stage.h"
-#include "stages/common/formats/gaps.h"
-#include "stages/common/formats/recording.h"
 #include "stages/common/stage/pool.h"
 
 /* Files in the order of their names; NULL-terminated copies in the pipeline's memory. */

@@ -2,7 +2,7 @@
  * copy reads them, in the processor's caches. */
 #include "stages/replay/slices.h"
 #include "buffers/clock.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/common/fileio.h"
 
 #include <time.h>
 

@@ -1,6 +1,6 @@
 /* vdif_frames.c - frames of the stream from VDIF frames: which of them go where, and the bytes. */
-#include "stages/common/formats/coding.h"
-#include "stages/common/formats/planes.h"
+#include "formats/chime/planes.h"
+#include "formats/common/coding.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 #include "stages/replay/vdif_reader.h"

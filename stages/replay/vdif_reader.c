@@ -1,7 +1,7 @@
 /* vdif_reader.c - what VDIF files hold: their order, threads, bands, times and frequencies. */
 #include "stages/replay/vdif_reader.h"
 
-#include "stages/common/formats/hints.h"
+#include "formats/common/hints.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 

@@ -14,8 +14,8 @@
 #ifndef BEAMRING_STAGES_REPLAY_VDIF_READER_H
 #define BEAMRING_STAGES_REPLAY_VDIF_READER_H
 
+#include "formats/vdif/vdif.h"
 #include "runtime/stage.h"
-#include "stages/common/formats/vdif.h"
 #include "stages/common/stage/pool.h"
 
 struct file_list;

@@ -1,6 +1,6 @@
 /* vdif_windows.c - the windows of VDIF files that are in memory, and the headers in them. */
 #include "buffers/regular_file.h"
-#include "stages/common/stage/fileio.h"
+#include "formats/common/fileio.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/replay.h"
 #include "stages/replay/vdif_reader.h"

@@ -1,6 +1,6 @@
 #include "stages/simulate/gains.h"
+#include "formats/tables/hdf5_tables.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/tables/hdf5_tables.h"
 #include "stages/simulate/random.h"
 
 #include <math.h>

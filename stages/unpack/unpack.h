@@ -2,9 +2,9 @@
 #ifndef BEAMRING_STAGES_UNPACK_UNPACK_H
 #define BEAMRING_STAGES_UNPACK_UNPACK_H
 
+#include "formats/packets/layout.h"
 #include "kernels/unpack/unpack.h"
 #include "runtime/stage.h"
-#include "stages/common/packets/layout.h"
 
 enum { UNPACK_PLANS = 64 };
 

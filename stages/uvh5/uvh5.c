@@ -2,14 +2,14 @@
  *
  * Visibilities stay the integer sums that the correlator made; flags and numbers of samples say what is
  * behind each. */
-#include "stages/uvh5/file.h"
+#include "formats/uvh5/file.h"
 
+#include "formats/common/fileio.h"
+#include "formats/uvh5/apparent.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
-#include "stages/common/stage/fileio.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
-#include "stages/common/tables/apparent.h"
 
 #include <errno.h>
 #include <math.h>

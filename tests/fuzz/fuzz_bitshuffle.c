@@ -1,5 +1,5 @@
 /* libFuzzer: any bytes as a chunk of a CHIME baseband file, bitshuffled with or without LZ4. */
-#include "stages/common/formats/bitshuffle.h"
+#include "formats/chime/bitshuffle.h"
 
 #include <stdlib.h>
 #include <string.h>

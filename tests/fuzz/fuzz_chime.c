@@ -1,6 +1,6 @@
 /* libFuzzer: any bytes as a CHIME baseband file. What is accepted makes sense, and its first and last rows
  * can be read or are refused. */
-#include "stages/common/formats/chime_hdf5.h"
+#include "formats/chime/chime_hdf5.h"
 #include "tests/fuzz/input_file.h"
 
 #include <stdio.h>

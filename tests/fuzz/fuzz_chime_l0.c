@@ -1,6 +1,6 @@
 /* libFuzzer: any packets to a receiver of CHIME's L0. Input: u16 length, then so many bytes, again and again.
  */
-#include "stages/common/wires/l0_receiver.h"
+#include "formats/chime_l0/l0_receiver.h"
 #include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* libFuzzer: any bytes as a DADA file and, behind a line of dashes, its .gaps file. The reader may refuse,
  * never crash, and what it accepts must be consistent: every frame of the payload has its place in it. */
-#include "stages/common/formats/gaps.h"
-#include "stages/common/formats/recording.h"
+#include "formats/common/gaps.h"
+#include "formats/dada/recording.h"
 
 #include <stdlib.h>
 #include <string.h>

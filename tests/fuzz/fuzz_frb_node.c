@@ -1,7 +1,7 @@
 /* libFuzzer: any bytes from two senders of the FRB-node protocol, in any pieces. Input: a byte whose top bit
  * is the sender and whose rest is a count (0: the sender goes away, and another one comes), then so many
  * bytes. */
-#include "stages/common/wires/frb_receiver.h"
+#include "formats/frb_node/frb_receiver.h"
 #include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* libFuzzer: any bytes as a GUPPI RAW file. What is accepted makes sense, and what we write of it is read
  * back alike. */
-#include "stages/common/formats/guppi.h"
+#include "formats/guppi/guppi.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* libFuzzer: any bytes as the metadata and the first bytes of a frame of kotekan's. What is accepted
  * describes exactly its frame, and comes back from what we write of it. */
-#include "stages/common/formats/kotekan_array.h"
-#include "stages/common/formats/kotekan_raw.h"
+#include "formats/kotekan/kotekan_array.h"
+#include "formats/kotekan/kotekan_raw.h"
 
 #include <stdlib.h>
 #include <string.h>

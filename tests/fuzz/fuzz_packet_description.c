@@ -1,7 +1,7 @@
 /* libFuzzer: any text as a packet description. One that is accepted has fields and a payload within
  * its packet, a layout whose tables stay within a frame, and reads what it writes. */
-#include "stages/common/packets/header.h"
-#include "stages/common/packets/layout.h"
+#include "formats/packets/header.h"
+#include "formats/packets/layout.h"
 #include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* libFuzzer: any packets into the open frames of capture. Input: which description, then u16 length
  * and so many bytes, again and again. Every packet is in one counter, frames go on in order, and
  * nothing is written beyond them. */
-#include "stages/common/packets/window.h"
+#include "formats/packets/window.h"
 #include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* libFuzzer: any bytes as a VDIF file. The scan may refuse, never crash; the frames of what it accepts can be
  * unpacked. */
-#include "stages/common/formats/planes.h"
-#include "stages/common/formats/vdif.h"
+#include "formats/chime/planes.h"
+#include "formats/vdif/vdif.h"
 
 #include <stdlib.h>
 #include <string.h>

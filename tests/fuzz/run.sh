@@ -31,7 +31,7 @@ if [ "$status" = 0 ]; then
     exit 0
 fi
 tail -n 60 "$work/log"
-# Not any input that lies there: a child process that was meant to die (stages/common/tables/hdf5_child.h) may have written one.
+# Not any input that lies there: a child process that was meant to die (formats/hdf5/hdf5_child.h) may have written one.
 found=$(sed -n 's/.*Test unit written to //p' "$work/log" | tail -n 1)
 if [ -e "$found" ]; then
     cp "$found" "$build/tests/fuzz/failed-$target"

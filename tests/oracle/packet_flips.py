@@ -3,7 +3,7 @@
   packet_flips.py PROGRAM N
 
 Writes N packets with a flipped bit (and one in six more without) for every F-engine, with the place where
-each must arrive, and gives them to PROGRAM (tests/stages/common/packets/flips.c), which puts them through
+each must arrive, and gives them to PROGRAM (tests/formats/packets/flips.c), which puts them through
 capture's window.
 
 A flipped header either is, in the bits that mean something, the header of another packet: then the packet

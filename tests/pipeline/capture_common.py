@@ -46,7 +46,7 @@ pipeline:
 
 def recorded(directory, fengine, frame_samples, files=1, number=0):
     """raw[time][channel][input], received [time][channel][input] and the share [time][channel], and the first
-    sample, of the recording (of one of its files): by the words of stages/common/packets/layout.h."""
+    sample, of the recording (of one of its files): by the words of formats/packets/layout.h."""
     path = sorted(glob.glob(os.path.join(directory, "raw*.dada")))
     assert len(path) == files, path
     path = path[number:]

@@ -1,9 +1,9 @@
 /* calibrate.c - `beamring calibrate`: receivers' gains from the visibilities of a source. */
 #include "tools/beamring/calibrate.h"
 
+#include "formats/common/text.h"
+#include "formats/uvh5/apparent.h"
 #include "runtime/graph/graph.h"
-#include "stages/common/formats/text.h"
-#include "stages/common/tables/apparent.h"
 #include "tools/beamring/commands.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef BEAMRING_TOOLS_BEAMRING_CALIBRATE_H
 #define BEAMRING_TOOLS_BEAMRING_CALIBRATE_H
 
-#include "stages/common/tables/winding.h"
+#include "stages/common/sky/winding.h"
 
 /* What the command line asks for. */
 struct calibrate_request {

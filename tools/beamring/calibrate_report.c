@@ -1,5 +1,5 @@
 /* calibrate_report.c - what `beamring calibrate` prints, draws and posts. */
-#include "stages/common/formats/text.h"
+#include "formats/common/text.h"
 #include "tools/beamring/calibrate.h"
 #include "tools/beamring/remote.h"
 

@@ -2,9 +2,9 @@
  * packets of which length, and, by a description, which sources, streams and channels at which rate,
  * and what it does not explain. */
 #include "buffers/clock.h"
-#include "stages/common/packets/header.h"
-#include "stages/common/packets/layout.h"
-#include "stages/common/wires/net.h"
+#include "formats/links/net.h"
+#include "formats/packets/header.h"
+#include "formats/packets/layout.h"
 #include "tools/beamring/commands.h"
 
 #include <arpa/inet.h>

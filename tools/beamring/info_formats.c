@@ -1,10 +1,10 @@
 /* info_formats.c - `beamring info` for other systems' recordings: CHIME baseband, GUPPI RAW, kotekan's raw
  * frames. */
 #include "buffers/regular_file.h"
-#include "stages/common/formats/chime_hdf5.h"
-#include "stages/common/formats/guppi_times.h"
-#include "stages/common/formats/kotekan_array.h"
-#include "stages/common/formats/kotekan_raw.h"
+#include "formats/chime/chime_hdf5.h"
+#include "formats/guppi/guppi_times.h"
+#include "formats/kotekan/kotekan_array.h"
+#include "formats/kotekan/kotekan_raw.h"
 #include "tools/beamring/info.h"
 
 #include <errno.h>

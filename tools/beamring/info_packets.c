@@ -1,7 +1,7 @@
 /* info_packets.c - `beamring info PACKET.yaml`: what a packet description means. */
+#include "formats/packets/header.h"
+#include "formats/packets/layout.h"
 #include "runtime/config/arena.h"
-#include "stages/common/packets/header.h"
-#include "stages/common/packets/layout.h"
 #include "tools/beamring/info.h"
 
 #include <inttypes.h>

@@ -3,10 +3,10 @@
  */
 #include "buffers/clock.h"
 #include "buffers/output.h"
-#include "stages/common/formats/recording.h"
-#include "stages/common/stage/fileio.h"
-#include "stages/common/wires/frb_receiver.h"
-#include "stages/common/wires/l0_receiver.h"
+#include "formats/chime_l0/l0_receiver.h"
+#include "formats/common/fileio.h"
+#include "formats/dada/recording.h"
+#include "formats/frb_node/frb_receiver.h"
 #include "tools/beamring/commands.h"
 
 #include <dirent.h>

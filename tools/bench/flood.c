@@ -7,8 +7,8 @@
  * packets a second of all sources, reached after RAMP seconds; 0: as fast as it goes. The counter begins
  * at 0. It says how many packets were sent, and in what time. */
 #include "buffers/clock.h"
-#include "stages/common/packets/header.h"
-#include "stages/common/wires/net.h"
+#include "formats/links/net.h"
+#include "formats/packets/header.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -12,8 +12,8 @@
  * A step's result must not depend on which steps are computed with it, and threads must not wait for each
  * other: products are our own (rows.h). OpenBLAS takes a lock with every product, however small. */
 #include "kernels/common/cpu.h"
+#include "buffers/half.h"
 #include "kernels/common/aligned.h"
-#include "kernels/common/half.h"
 #include "kernels/frb_beams/cpu/rows.h"
 #include "kernels/frb_beams/plan.h"
 

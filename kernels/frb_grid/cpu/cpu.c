@@ -10,9 +10,9 @@
  * cells without a dish get the field of another, and their weight 0 makes it nothing. Other vectors are put
  * together in `bytes` first (source < 0: from byte -1 - source on). Cells past a row's end have weight 0: the
  * zeros written there fall on the padding, or on cells that are written later. */
-#include "kernels/common/aligned.h"
 #include "kernels/common/cpu.h"
-#include "kernels/common/half.h"
+#include "buffers/half.h"
+#include "kernels/common/aligned.h"
 #include "kernels/frb_grid/plan.h"
 
 #include <stdlib.h>
@@ -236,8 +236,8 @@ static int make_tables(struct br_frb_grid *plan, const struct br_frb_grid_params
     plan->moves = malloc(plan->nvectors * LANES * sizeof *plan->moves);
     plan->lane_weights =
         br_aligned_zeros(plan->weight_channels * plan->npol * plan->nvectors * 2 * LANES, sizeof(float));
-    int failed = !dish || !plan->source || !plan->target || !plan->order || !plan->moves ||
-                 !plan->lane_weights;
+    int failed =
+        !dish || !plan->source || !plan->target || !plan->order || !plan->moves || !plan->lane_weights;
     if (!failed) {
         for (size_t c = 0; c < plan->nvectors * LANES; c++) dish[c] = -1;
         for (size_t d = 0; d < plan->ndishes; d++)
@@ -273,8 +273,8 @@ int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_pa
     plan->position = malloc(plan->cells * sizeof *plan->position);
     plan->next_shares = calloc(plan->nchannels, sizeof *plan->next_shares);
     if (!plan->position || !plan->next_shares ||
-        (by_lags ? br_frb_grid_lag_plan_create : make_tables)(plan, params) != 0 ||
-        make_scratch(plan) != 0 || make_sums(plan, plan->nchannels, &plan->open) != 0 ||
+        (by_lags ? br_frb_grid_lag_plan_create : make_tables)(plan, params) != 0 || make_scratch(plan) != 0 ||
+        make_sums(plan, plan->nchannels, &plan->open) != 0 ||
         make_sums(plan, plan->nchannels, &plan->next) != 0)
         return -1;
     for (size_t i = 0; i < plan->cells; i++) { /* sums are [q][p] */

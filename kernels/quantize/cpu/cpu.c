@@ -4,7 +4,7 @@
  * Sums are of differences from the first valid sample, so that a constant block is exactly constant and a
  * large mean costs no precision; they are closed every STEPS samples. */
 #include "kernels/common/cpu.h"
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/quantize/plan.h"
 
 #include <math.h>

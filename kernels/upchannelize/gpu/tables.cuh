@@ -3,8 +3,8 @@
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_TABLES_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_TABLES_CUH
 
+#include "buffers/half.h"
 #include "kernels/common/fragments.h"
-#include "kernels/common/half.h"
 #include "kernels/upchannelize/gpu/convert.cuh"
 #include "kernels/upchannelize/plan.h"
 

@@ -3,7 +3,7 @@
 #define BEAMRING_STAGES_COMMON_STAGE_EARLIER_H
 
 #include "buffers/error.h"
-#include "stages/common/stage/file_lock.h"
+#include "formats/common/file_lock.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #include "stages/common/stage/finite.h"
 
-#include "stages/common/formats/recording.h"
+#include "formats/dada/recording.h"
 
 #include <inttypes.h>
 #include <string.h>

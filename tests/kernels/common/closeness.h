@@ -3,7 +3,7 @@
 #ifndef BEAMRING_TESTS_KERNELS_COMMON_CLOSENESS_H
 #define BEAMRING_TESTS_KERNELS_COMMON_CLOSENESS_H
 
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* float16 conversion against the definition of the format, in double precision. */
+#include "buffers/half.h"
 #include "kernels/common/cpu.h"
-#include "kernels/common/half.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The device inlines that kernels share, each alone: values of int4, transposes, matrix products, the tensor
  * memory accelerator. */
+#include "buffers/half.h"
 #include "kernels/common/fragments.h"
-#include "kernels/common/half.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* What FRB stage 2 makes of seeded intensities, for tests/oracle/frb_beams.py. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "tests/kernels/common/dump.h"
 

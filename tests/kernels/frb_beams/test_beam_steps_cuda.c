@@ -1,7 +1,7 @@
 /* The steps of FRB stage 2's kernels, each alone: the weights of a beam against Eq. (7), and the operand that
  * the Hopper kernel multiplies out of them, register by register. */
+#include "buffers/half.h"
 #include "kernels/common/fragments.h"
-#include "kernels/common/half.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* FRB stage 2 and the quantizer in one kernel: the same bits as the two apart. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/frb_beams_quantize/frb_beams_quantize.h"
 

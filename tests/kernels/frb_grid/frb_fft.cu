@@ -1,6 +1,6 @@
 /* frb_fft.cu - runs the FFT of kernels/frb_grid/gpu/fft.cuh alone. The tables are made here, from the
  * words of that file. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/frb_grid/gpu/direct/layout.h"
 #include "kernels/frb_grid/gpu/fft.cuh"
 #include "tests/kernels/frb_grid/frb_fft.h"

@@ -2,7 +2,7 @@
 #ifndef BEAMRING_TESTS_KERNELS_FRB_GRID_GRID_RUN_H
 #define BEAMRING_TESTS_KERNELS_FRB_GRID_GRID_RUN_H
 
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/frb_grid/frb_grid.h"
 #include "tests/kernels/common/draws.h"
 

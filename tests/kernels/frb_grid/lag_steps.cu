@@ -2,8 +2,8 @@
  * here, from the words of layout.h. */
 #include "tests/kernels/frb_grid/lag_steps.h"
 
+#include "buffers/half.h"
 #include "kernels/common/fragments.h"
-#include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/autocorr_1d/fft_wgmma.cuh"
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
 /* FRB stage 1: the fast implementation beside the equation, and what must not change a bit of a result. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/frb_grid/plan.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The short FFT on the tensor cores alone, against float64: every length, impulses at every cell, single
  * tones, noise; each column (spectator) with data of its own. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "tests/kernels/frb_grid/frb_fft.h"
 
 #include <math.h>

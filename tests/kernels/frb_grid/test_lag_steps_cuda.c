@@ -1,6 +1,6 @@
 /* The steps of frb_grid's 1-d autocorrelation, each alone, against float64: the transform along n by wgmma
  * and by mma.sync, and the products that become lags. Impulses find wrong places, noise wrong numbers. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 
 #include <complex.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* What the quantizer makes of seeded intensities, for tests/oracle/quantize.py. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/quantize/quantize.h"
 #include "tests/kernels/common/dump.h"
 

@@ -1,6 +1,6 @@
 /* What the quantizer with slow statistics makes of a sequence of blocks, for
  * tests/oracle/quantize_slow.py. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/quantize/quantize.h"
 #include "tests/kernels/common/dump.h"
 

@@ -1,6 +1,6 @@
 /* The quantizer beside its definition, written here again from the header; on a GPU too where there is
  * one. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/quantize/quantize.h"
 
 #include <math.h>

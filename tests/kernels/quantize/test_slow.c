@@ -1,6 +1,6 @@
 /* Slow statistics: the fast implementations beside the reference over sequences of blocks, on a GPU too where
  * there is one. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "kernels/quantize/quantize.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The steps of the filterbank's tensor-core kernels, each alone: integers to float16 without a conversion,
  * the parts of the transform that are additions, rounding, counting, and the transposes on the way to and
  * from shared memory. All numbers are such that float16 is exact. */
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

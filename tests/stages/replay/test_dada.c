@@ -1,9 +1,9 @@
 /* DADA headers and files: ours and others', good and bad. */
 #include "tests/stages/files_common.h"
 
-#include "stages/common/formats/coding.h"
-#include "stages/common/formats/dada.h"
-#include "stages/common/formats/text.h"
+#include "formats/common/coding.h"
+#include "formats/common/text.h"
+#include "formats/dada/dada.h"
 
 enum { HEADER = 4096, CHANNELS = 2, DISHES = 3, ROW = CHANNELS * 2 * DISHES };
 

@@ -1,7 +1,7 @@
 /* The sidecar's text and what it does to validity, for frames of every layout. */
 #include "tests/stages/files_common.h"
 
-#include "stages/common/formats/gaps.h"
+#include "formats/common/gaps.h"
 
 static void test_parse(void **state)
 {

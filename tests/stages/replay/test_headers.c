@@ -2,7 +2,7 @@
  * or replayed as something that the field can mean; nothing else. */
 #include "tests/stages/files_common.h"
 
-#include "stages/common/formats/chord_metadata.h"
+#include "formats/kotekan/chord_metadata.h"
 
 #include <fcntl.h>
 

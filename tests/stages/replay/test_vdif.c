@@ -2,7 +2,7 @@
  */
 #include "tests/stages/files_common.h"
 
-#include "stages/common/formats/vdif.h"
+#include "formats/vdif/vdif.h"
 
 enum { CHANNELS = 4, SPREAD = 8, THREADS = 2, PAYLOAD = CHANNELS * SPREAD, FRAME = 32 + PAYLOAD, RATE = 800 };
 

@@ -3,7 +3,7 @@
  * sanitizers look on. */
 #include "tests/stages/files_common.h"
 
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "stages/packetize/calibration.h"
 
 #include <arpa/inet.h>

@@ -2,8 +2,8 @@
  * filled while nobody reads, then emptied, so that the sender costs neither anything. Then threads and
  * frames as in a pipeline, at 0.8 of the rate that the machine reaches. */
 #include "buffers/clock.h"
+#include "formats/common/coding.h"
 #include "stages/capture/xdp_queue.h"
-#include "stages/common/formats/coding.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/cpu/capture_port.h"
 

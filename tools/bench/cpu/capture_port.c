@@ -1,6 +1,6 @@
 /* capture_port.c - see capture_port.h. */
 #include "tools/bench/cpu/capture_port.h"
-#include "stages/common/packets/header.h"
+#include "formats/packets/header.h"
 
 #include <errno.h>
 #include <netinet/in.h>

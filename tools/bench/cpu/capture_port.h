@@ -3,8 +3,8 @@
 #ifndef BEAMRING_TOOLS_BENCH_CPU_CAPTURE_PORT_H
 #define BEAMRING_TOOLS_BENCH_CPU_CAPTURE_PORT_H
 
+#include "formats/packets/layout.h"
 #include "stages/capture/receiver.h"
-#include "stages/common/packets/layout.h"
 
 enum { PORT_FRAMES = 4, PORT_OPEN = 2, PORT_PIECES = 64 };
 

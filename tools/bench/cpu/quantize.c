@@ -1,7 +1,7 @@
 /* The quantizer beside the least that anything could do with the same samples: turning them from [time][beam]
  * to [beam][time] as they are. One thread. */
 #include "kernels/quantize/quantize.h"
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "tools/bench/bench.h"
 
 #include <stdio.h>

@@ -3,11 +3,11 @@
  * buffer of 1 MiB, with which it is fastest (256 KiB ... 16 MiB were tried). Direct reads are from the disk,
  * beside a loop of direct reads of 4 MiB. */
 #include "buffers/clock.h"
+#include "formats/common/coding.h"
+#include "formats/dada/dada.h"
+#include "formats/guppi/guppi.h"
+#include "formats/kotekan/kotekan_raw.h"
 #include "runtime/run/pipeline.h"
-#include "stages/common/formats/coding.h"
-#include "stages/common/formats/dada.h"
-#include "stages/common/formats/guppi.h"
-#include "stages/common/formats/kotekan_raw.h"
 #include "tools/bench/bench.h"
 
 #include <errno.h>

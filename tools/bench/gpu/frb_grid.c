@@ -1,6 +1,6 @@
 /* frb_grid.c - the frb_grid kernels on the GPU. */
 #include "kernels/frb_grid/frb_grid.h"
-#include "kernels/common/half.h"
+#include "buffers/half.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/gpu.h"
 

@@ -1,10 +1,10 @@
 /* FRB stage 1 on a GPU, grids of 12 to 24 cells each way: tables and launches; autocorr.cuh says how it is
  * done, warp_roles.cuh who does what. One launch does the blocks of any number of plans, the longest
  * first. */
+#include "buffers/half.h"
 #include "kernels/common/cuda.h"
 #include "kernels/common/exchange.h"
 #include "kernels/common/fragments.h"
-#include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/autocorr_1d/autocorr_1d.h"
 #include "kernels/frb_grid/gpu/autocorr_1d/warp_roles.cuh"
 

@@ -1,8 +1,8 @@
 /* FRB stage 1 on a GPU by the 2-d autocorrelation (autocorr.cuh says how, work.cuh who does it): plans and
  * launches. One launch does the blocks of any number of plans, the longest first. */
+#include "buffers/half.h"
 #include "kernels/common/cuda.h"
 #include "kernels/common/exchange.h"
-#include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/autocorr_2d.h"
 #include "kernels/frb_grid/gpu/autocorr_2d/whole_blocks.cuh"
 #include "kernels/frb_grid/gpu/direct/layout.h"

@@ -1,9 +1,9 @@
 /* FRB stage 1 on a GPU by transforming every sample (images.cuh): tables and launches. One launch does the
  * blocks of any number of plans that share their grid (the zones of a stage), the longest first, so that few
  * channels with long blocks and many with short ones fill the GPU together. */
+#include "buffers/half.h"
 #include "kernels/common/cuda.h"
 #include "kernels/common/exchange.h"
-#include "kernels/common/half.h"
 #include "kernels/frb_grid/gpu/direct/direct.h"
 #include "kernels/frb_grid/gpu/direct/images.cuh"
 

@@ -1,0 +1,211 @@
+#include "formats/tables/visibilities.h"
+#include "buffers/regular_file.h"
+
+#include "formats/common/text.h"
+#include "formats/dada/dada.h"
+#include "formats/uvh5/apparent.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double degrees = 57.29577951308232;
+
+int source_direction(const struct source_place *place, double latitude_deg, double longitude_deg,
+                     int64_t unix_ns, double s[3], struct br_error *error)
+{
+    char when[TEXT_TIME];
+    s[0] = place->x;
+    s[1] = place->y;
+    s[2] = sqrt(fmax(0, 1 - place->x * place->x - place->y * place->y));
+    if (!place->on_sky) return BR_OK;
+    if (!isfinite(latitude_deg) || !isfinite(longitude_deg))
+        return br_fail(
+            error, BR_E_INVALID,
+            "where a source on the sky stands depends on the site: the telescope needs latitude_deg "
+            "and longitude_deg, or give a --direction");
+    struct apparent_site site = {latitude_deg, longitude_deg,
+                                 isfinite(place->ut1_utc_s) ? place->ut1_utc_s : 0};
+    int status = place->sun ? apparent_sun(&site, unix_ns, s, error)
+                            : apparent_place(&site, unix_ns, place->ra, place->dec, s, error);
+    if (status != BR_OK || s[2] > 0) return status;
+    return br_fail(error, BR_E_INVALID,
+                   "the source is below the horizon at %s UTC: its elevation is %.1f degrees",
+                   text_utc_format(when, unix_ns), degrees * asin(s[2]));
+}
+
+double source_cycles(const struct visibilities_part *part, size_t channel, size_t d, const double s[3])
+{
+    enum br_sideband sideband = part->shape.sideband;
+    double mhz = part->freq_mhz[channel];
+    /* r.s is linear: the height goes with the direction's vertical part as north goes with x */
+    return br_sky_cycles(sideband, mhz, part->north_m[d], part->east_m[d], s[0], s[1]) +
+           br_sky_cycles(sideband, mhz, part->up_m[d], 0, s[2], 0);
+}
+
+void source_phases(const struct visibilities_part *part, const double s[3], double *phase)
+{
+    size_t ndishes = part->shape.ndishes;
+    for (size_t f = 0; f < part->shape.nchannels; f++)
+        for (size_t d = 0; d < ndishes; d++) {
+            double cycles = -source_cycles(part, f, d, s);
+            phase[2 * (f * ndishes + d)] = cos(2 * M_PI * cycles);
+            phase[2 * (f * ndishes + d) + 1] = sin(2 * M_PI * cycles);
+        }
+}
+
+int visibilities_sideband(enum br_sideband stated, enum br_sideband own, const char *path,
+                          enum br_sideband *sideband, struct br_error *error)
+{
+    *sideband = own != BR_SIDEBAND_UNKNOWN ? own : stated;
+    if (stated == BR_SIDEBAND_UNKNOWN || *sideband == stated) return BR_OK;
+    return br_fail(
+        error, BR_E_INVALID,
+        "%s says that its stream holds the %s sideband, --sideband says %s; leave --sideband out, or "
+        "write the file again with `stream: {sideband: %s}`",
+        path, br_sideband_name(own), br_sideband_name(stated), br_sideband_name(stated));
+}
+
+static void *copy(const void *values, size_t count)
+{
+    void *mine = malloc(count * 8); /* doubles, or integers as long */
+    return mine != NULL ? memcpy(mine, values, count * 8) : NULL;
+}
+
+static int begin(struct visibilities *v, const char *path, const struct visibilities_part *part,
+                 struct br_error *error)
+{
+    v->shape = part->shape;
+    v->npairs = v->shape.ndishes * (v->shape.ndishes + 1) / 2;
+    size_t cells = v->shape.npol * v->shape.nchannels * v->npairs;
+    v->first_path = strdup(path);
+    v->freq_mhz = copy(part->freq_mhz, v->shape.nchannels);
+    v->width_mhz = copy(part->width_mhz, v->shape.nchannels);
+    v->east_m = copy(part->east_m, v->shape.ndishes);
+    v->north_m = copy(part->north_m, v->shape.ndishes);
+    v->up_m = copy(part->up_m, v->shape.ndishes);
+    v->antenna = copy(part->antenna, v->shape.ndishes);
+    v->sum = calloc(2 * cells, sizeof *v->sum);
+    v->samples = calloc(cells, sizeof *v->samples);
+    v->lowest = 2;
+    if (v->first_path != NULL && v->freq_mhz != NULL && v->width_mhz != NULL && v->east_m != NULL &&
+        v->north_m != NULL && v->up_m != NULL && v->antenna != NULL && v->sum != NULL && v->samples != NULL)
+        return BR_OK;
+    return br_fail(error, BR_E_NO_MEMORY, "no memory for the visibilities of %zu dishes in %zu channels",
+                   v->shape.ndishes, v->shape.nchannels);
+}
+
+int visibilities_agree(struct visibilities *v, const char *path, const struct visibilities_part *part,
+                       struct br_error *error)
+{
+    const struct visibilities_shape *a = &v->shape, *b = &part->shape;
+    if (v->sum == NULL) return begin(v, path, part, error);
+    if (a->ndishes != b->ndishes || a->npol != b->npol || a->nchannels != b->nchannels)
+        return br_fail(
+            error, BR_E_INVALID,
+            "%s and %s do not belong together: %zu dishes, %zu polarisations, %zu channels, and %zu, "
+            "%zu, %zu",
+            v->first_path, path, a->ndishes, a->npol, a->nchannels, b->ndishes, b->npol, b->nchannels);
+    if (strcmp(a->pol[0], b->pol[0]) != 0 || strcmp(a->pol[1], b->pol[1]) != 0)
+        return br_fail(error, BR_E_INVALID,
+                       "%s and %s do not belong together: polarisations %s %s, and %s %s", v->first_path,
+                       path, a->pol[0], a->pol[1], b->pol[0], b->pol[1]);
+    if (a->sideband != b->sideband)
+        return br_fail(error, BR_E_INVALID, "%s and %s do not belong together: sideband %s, and %s",
+                       v->first_path, path, br_sideband_name(a->sideband), br_sideband_name(b->sideband));
+    for (size_t f = 0; f < a->nchannels; f++)
+        if (fabs(v->freq_mhz[f] - part->freq_mhz[f]) > 0.01 * v->width_mhz[f])
+            return br_fail(
+                error, BR_E_INVALID,
+                "%s and %s do not belong together: channel %zu is at %.9g and at %.9g MHz; files of "
+                "different channels are calibrated one by one",
+                v->first_path, path, f, v->freq_mhz[f], part->freq_mhz[f]);
+    for (size_t d = 0; d < a->ndishes; d++)
+        if (hypot(v->east_m[d] - part->east_m[d], v->north_m[d] - part->north_m[d]) > 0.01 ||
+            fabs(v->up_m[d] - part->up_m[d]) > 0.01)
+            return br_fail(error, BR_E_INVALID,
+                           "%s and %s do not belong together: dish %zu stands %.2f m east, %.2f m north and "
+                           "%.2f m up, and %.2f, %.2f and %.2f",
+                           v->first_path, path, d, v->east_m[d], v->north_m[d], v->up_m[d], part->east_m[d],
+                           part->north_m[d], part->up_m[d]);
+    return BR_OK;
+}
+
+int visibilities_cover(struct visibilities *v, const char *path, struct time_span span,
+                       struct br_error *error)
+{
+    char when[TEXT_TIME];
+    const int64_t slack = 100000; /* UVH5's Julian dates are good to 40 us */
+    for (size_t i = 0; i < v->nspans; i++)
+        if (span.begin_ns + slack < v->span[i].end_ns && span.end_ns - slack > v->span[i].begin_ns)
+            return br_fail(error, BR_E_INVALID,
+                           "%s: what it holds from %s UTC on is in one of the files before it, too; expected "
+                           "every integration once",
+                           path,
+                           text_utc_format(when, span.begin_ns > v->span[i].begin_ns ? span.begin_ns
+                                                                                     : v->span[i].begin_ns));
+    struct time_span *longer = realloc(v->span, (v->nspans + 1) * sizeof *longer);
+    if (longer == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu files", v->nspans + 1);
+    v->span = longer;
+    v->span[v->nspans++] = span;
+    return BR_OK;
+}
+
+int visibilities_add(struct visibilities *v, const char *path, const struct br_telescope *telescope,
+                     const struct source_place *place, struct br_error *error)
+{
+    static const unsigned char hdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    char start[64] = "";
+    FILE *file = br_fopen_regular(path, NULL, error);
+    if (file == NULL) return BR_E_IO;
+    size_t length = fread(start, 1, sizeof start, file);
+    fclose(file);
+    if (length >= sizeof hdf5 && memcmp(start, hdf5, sizeof hdf5) == 0)
+        return visibilities_add_uvh5(v, path, place, error);
+    if (dada_probe(start, length)) return visibilities_add_dada(v, path, telescope, place, error);
+    return br_fail(
+        error, BR_E_FORMAT,
+        "%s: is neither UVH5 nor DADA; expected a UVH5 file, or what `record` wrote of `correlate`", path);
+}
+
+int visibilities_check(const struct visibilities *v, struct br_error *error)
+{
+    const struct left_out *out = &v->left_out;
+    bool autos = false, any = false;
+    for (size_t row = 0; row < v->shape.npol * v->shape.nchannels; row++)
+        for (size_t i = 0, k = row * v->npairs; i < v->shape.ndishes; i++)
+            for (size_t j = i; j < v->shape.ndishes; j++, k++) {
+                any = any || v->samples[k] > 0;
+                autos = autos || (i == j && v->samples[k] > 0);
+            }
+    if (!any)
+        return br_fail(
+            error, BR_E_INVALID,
+            "%s: no visibility is left: %llu are flagged, %llu have no samples (nsamples), %llu are "
+            "not finite numbers",
+            v->first_path, (unsigned long long)out->flagged, (unsigned long long)out->unsampled,
+            (unsigned long long)out->not_finite);
+    if (autos) return BR_OK;
+    return br_fail(
+        error, BR_E_INVALID,
+        "%s has no autocorrelations (ant_1 = ant_2), to which the fit needs to scale the others; write "
+        "the file with them",
+        v->first_path);
+}
+
+void visibilities_free(struct visibilities *v)
+{
+    free(v->first_path);
+    free(v->freq_mhz);
+    free(v->width_mhz);
+    free(v->east_m);
+    free(v->north_m);
+    free(v->up_m);
+    free(v->antenna);
+    free(v->sum);
+    free(v->samples);
+    free(v->span);
+    *v = (struct visibilities){0};
+}

@@ -1,0 +1,214 @@
+#include "stages/common/sky/directions.h"
+#include "formats/tables/hdf5_tables.h"
+#include "stages/common/stage/shape.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BEAMS = 1 << 20 };
+
+const struct br_param br_beams_fields[] = {
+    BR_PARAM("grid", BR_P_INTS, struct br_beams_param, grid,
+             "a regular grid of beams: [nx along m (x), ny along n (y)]; beam number = ix x ny + iy",
+             .min = 1, .max = 65536, .min_count = 2, .max_count = 2),
+    BR_PARAM("spacing_deg", BR_P_REALS, struct br_beams_param, spacing_deg,
+             "angle between neighbours of the grid; one number, or [along m, along n]", .unit = "degrees",
+             .min_count = 1, .max_count = 2),
+    BR_PARAM("center", BR_P_REALS, struct br_beams_param, center, "centre of the grid, [along m, along n]",
+             .unit = "degrees", .min_count = 2, .max_count = 2, .min = -90, .max = 90, .def = "[0, 0]"),
+    BR_PARAM("directions", BR_P_REALS, struct br_beams_param, directions,
+             "[[x, y], ...]: direction cosines along m and n", .group = 2, .min_count = 1,
+             .max_count = MAX_BEAMS),
+    BR_PARAM("file", BR_P_PATH, struct br_beams_param, file,
+             "HDF5 file with /beams float64 [beam][2], direction cosines along m and n, and where they move "
+             "/rates float64 [beam][2]"),
+    BR_PARAM("rates", BR_P_REALS, struct br_beams_param, rates,
+             "[[x, y], ...]: how the beams move; one pair for all, or of `directions` one for each",
+             .group = 2, .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
+    BR_PARAM("reference_ns", BR_P_INT, struct br_beams_param, reference_ns,
+             "with rates: Unix time at which the beams point where they are said to; -1: sample 0",
+             .def = "-1", .min = -1, .max = 9e18, .unit = "ns"),
+    BR_PARAM(
+        "every_s", BR_P_REAL, struct br_beams_param, every_s,
+        "with rates: time after which directions are made anew, those of its middle, so that they are off "
+        "by half of what the beams move in it",
+        .def = "1", .min = 1e-6, .max = 1e6, .unit = "s"),
+    {0},
+};
+
+static int make_grid(struct br_directions *out, const struct br_beams_param *param, struct br_error *error)
+{
+    size_t nx = (size_t)param->grid.value[0], ny = (size_t)param->grid.value[1];
+    double spacing[2], center[2] = {0, 0};
+    if (param->spacing_deg.count == 0)
+        return br_fail(error, BR_E_INVALID,
+                       "a grid of beams needs spacing_deg: the angle between neighbouring beams");
+    if (nx * ny > MAX_BEAMS)
+        return br_fail(error, BR_E_INVALID, "%zu x %zu beams are more than the %d that are allowed", nx, ny,
+                       MAX_BEAMS);
+    for (size_t axis = 0; axis < 2; axis++) {
+        spacing[axis] = param->spacing_deg.value[axis < param->spacing_deg.count ? axis : 0];
+        if (param->center.count == 2) center[axis] = param->center.value[axis];
+        double edge = fabs(center[axis]) + fabs(spacing[axis]) * ((double)(axis == 0 ? nx : ny) - 1) / 2;
+        if (!(edge <= 90))
+            return br_fail(error, BR_E_INVALID,
+                           "the grid of beams reaches %.6g degrees along %s; expected at most 90", edge,
+                           axis == 0 ? "m" : "n");
+    }
+    out->beams = malloc(nx * ny * sizeof *out->beams);
+    if (out->beams == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nx * ny);
+    for (size_t i = 0; i < nx; i++)
+        for (size_t j = 0; j < ny; j++) {
+            double x = center[0] + ((double)i - ((double)nx - 1) / 2) * spacing[0];
+            double y = center[1] + ((double)j - ((double)ny - 1) / 2) * spacing[1];
+            out->beams[i * ny + j] = (struct br_beam){sin(x * M_PI / 180), sin(y * M_PI / 180)};
+        }
+    out->nbeams = nx * ny;
+    out->nx = nx;
+    out->ny = ny;
+    return BR_OK;
+}
+
+static int take_list(struct br_directions *out, const double *value, size_t nbeams, struct br_error *error)
+{
+    if (nbeams > MAX_BEAMS)
+        return br_fail(error, BR_E_INVALID, "%zu beams are more than the %d that are allowed", nbeams,
+                       MAX_BEAMS);
+    out->beams = malloc(nbeams * sizeof *out->beams);
+    if (out->beams == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+    for (size_t i = 0; i < nbeams; i++) out->beams[i] = (struct br_beam){value[2 * i], value[2 * i + 1]};
+    out->nbeams = nbeams;
+    return BR_OK;
+}
+
+/* Rates of the YAML file: one pair, or one for each beam. */
+static int take_rates(struct br_directions *out, const struct br_beams_param *param, struct br_error *error)
+{
+    size_t count = param->rates.count / 2, nbeams = out->nbeams;
+    if (count == 0) return BR_OK;
+    if (param->file != NULL)
+        return br_fail(error, BR_E_INVALID, "the rates of beams of a file are its dataset /rates");
+    if (param->rates.count % 2 != 0 || (count != 1 && (count != nbeams || out->nx > 0)))
+        return br_fail(error, BR_E_INVALID, "rates has %zu numbers; expected an x and a y for all beams%s",
+                       param->rates.count, out->nx > 0 ? ", so that they stay a grid" : ", or for each");
+    out->rates = malloc(nbeams * sizeof *out->rates);
+    if (out->rates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+    for (size_t b = 0; b < nbeams; b++) {
+        const double *rate = param->rates.value + (count == 1 ? 0 : 2 * b);
+        out->rates[b] = (struct br_beam){rate[0], rate[1]};
+    }
+    return BR_OK;
+}
+
+static int read_file(struct br_directions *out, const char *path, struct br_error *error)
+{
+    double *value = NULL, *rate = NULL;
+    size_t nbeams = 0, nrates = 0;
+    int status = br_beams_read(&value, &nbeams, path, error);
+    if (status == BR_OK) status = br_rates_read(&rate, &nrates, path, error);
+    if (status == BR_OK && rate != NULL && nrates != nbeams)
+        status = br_fail(error, BR_E_FORMAT, "%s: /rates is for %zu beams, /beams for %zu; expected as many",
+                         path, nrates, nbeams);
+    if (status == BR_OK) status = take_list(out, value, nbeams, error);
+    if (status == BR_OK && rate != NULL) {
+        out->rates = malloc(nbeams * sizeof *out->rates);
+        if (out->rates == NULL) status = br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+        for (size_t b = 0; status == BR_OK && b < nbeams; b++)
+            out->rates[b] = (struct br_beam){rate[2 * b], rate[2 * b + 1]};
+    }
+    free(value);
+    free(rate);
+    return status;
+}
+
+int br_directions_make(struct br_directions *directions, const struct br_beams_param *param,
+                       struct br_error *error)
+{
+    int forms = (param->grid.count > 0) + (param->directions.count > 0) + (param->file != NULL);
+    int status;
+    *directions = (struct br_directions){0};
+    if (forms != 1)
+        return br_fail(error, BR_E_INVALID, "%s of grid, directions and file; expected exactly one",
+                       forms == 0 ? "it has none" : "it has more than one");
+    if (param->grid.count == 0 && param->spacing_deg.count > 0)
+        return br_fail(error, BR_E_INVALID, "spacing_deg goes with grid, which is not given");
+    if (param->grid.count > 0) {
+        status = make_grid(directions, param, error);
+    } else if (param->file != NULL) {
+        status = read_file(directions, param->file, error);
+    } else {
+        if (param->directions.count % 2 != 0)
+            return br_fail(error, BR_E_INVALID,
+                           "directions has %zu numbers; expected an x and a y for each beam",
+                           param->directions.count);
+        status = take_list(directions, param->directions.value, param->directions.count / 2, error);
+    }
+    if (status == BR_OK) status = take_rates(directions, param, error);
+    for (size_t i = 0; status == BR_OK && i < directions->nbeams; i++) {
+        double x = directions->beams[i].x, y = directions->beams[i].y;
+        if (!(x * x + y * y <= 1 + 1e-12))
+            status = br_fail(error, BR_E_INVALID,
+                             "beam %zu, (%.6g, %.6g), is no direction: x^2 + y^2 must not exceed 1", i, x, y);
+    }
+    if (status != BR_OK) {
+        free(directions->beams);
+        free(directions->rates);
+        *directions = (struct br_directions){0};
+    }
+    return status;
+}
+
+/* A regular grid of dishes repeats the sky every wavelength / spacing: beams that lie further apart than
+ * that at the highest frequency see a source twice. */
+static void note_width(struct br_stage *stage, const struct br_stream *out)
+{
+    const struct br_telescope *t = out->telescope;
+    const struct br_beam *first = &out->beams[0], *last = &out->beams[out->nbeams - 1];
+    double high = out->freq_mhz[0];
+    for (size_t i = 1; i < out->nchannels; i++) high = fmax(high, out->freq_mhz[i]);
+    const struct {
+        const char *axis;
+        double width, period, spacing;
+    } along[2] = {{"m", last->x - first->x, 1e-6 * BR_LIGHT_M_PER_S / high / t->spacing_m_m, t->spacing_m_m},
+                  {"n", last->y - first->y, 1e-6 * BR_LIGHT_M_PER_S / high / t->spacing_n_m, t->spacing_n_m}};
+    for (int i = 0; i < 2; i++)
+        if (fabs(along[i].width) > along[i].period)
+            br_stage_note(stage,
+                          "the grid of beams is %.4g wide along %s (direction cosine); dishes %g m apart "
+                          "repeat the sky "
+                          "every %.4g at %.6g MHz, so that a source is seen in several beams",
+                          fabs(along[i].width), along[i].axis, along[i].spacing, along[i].period, high);
+}
+
+/* How they move, in samples of the stage's input. */
+static int take_motion(struct br_stage *stage, const struct br_beams_param *param, struct br_motion *motion)
+{
+    const struct br_stream *in = br_stage_input(stage, 0);
+    if (motion->rates == NULL && (param->reference_ns >= 0 || param->every_s != 1))
+        return br_stage_fail_at(stage, "beams",
+                                "reference_ns and every_s go with rates, which it has none of");
+    motion->sample_s = br_stream_sample_s(in);
+    if (param->reference_ns >= 0) motion->reference_s = 1e-9 * (double)(param->reference_ns - in->epoch_ns);
+    double every = round(param->every_s / motion->sample_s);
+    motion->every = every < 1 ? 1 : every < 0x1p62 ? (uint64_t)every : (uint64_t)1 << 62;
+    return BR_OK;
+}
+
+int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param, struct br_stream *out,
+                            struct br_motion *motion)
+{
+    struct br_error error = {0};
+    struct br_directions made;
+    int status = br_directions_make(&made, param, &error);
+    if (status != BR_OK) return br_stage_fail_at(stage, "beams", "%s", error.text);
+    out->nbeams = made.nbeams;
+    out->beams_x = made.nx;
+    out->beams_y = made.ny;
+    out->beams = br_stage_keep(stage, made.beams, made.nbeams * sizeof *made.beams);
+    *motion = (struct br_motion){.nbeams = out->nbeams, .beams = out->beams};
+    if (made.rates != NULL)
+        motion->rates = br_stage_keep(stage, made.rates, made.nbeams * sizeof *made.rates);
+    if (out->telescope != NULL && out->nchannels > 0 && made.nx > 0) note_width(stage, out);
+    return take_motion(stage, param, motion);
+}
