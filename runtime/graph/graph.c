@@ -366,6 +366,9 @@ int br_graph_build_ranked(struct br_graph **result, struct br_config *config, st
     graph->log = log;
     graph->ranks = ranks;
     graph->only_shown = only_shown;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    graph->run_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     graph->updates = br_updates_make();
     if (graph->updates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
     int status = br_plugins_create(&graph->plugins, error);

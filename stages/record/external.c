@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 void external_loses(struct external *f, const char *format, ...)
@@ -104,9 +103,6 @@ int external_configure(struct br_stage *stage, struct external *f)
 int external_start(struct br_stage *stage, struct external *f)
 {
     const struct br_stream *s = br_stage_input(stage, 0);
-    if (mkdir(f->directory, 0777) != 0 && errno != EEXIST)
-        return br_stage_fail(stage, BR_E_IO, "cannot make the directory %s: %s", f->directory,
-                             strerror(errno));
     f->bytes_room = 2 * br_stream_max_bytes(s); /* int4x2 becomes int8x2 in GUPPI */
     f->bytes = malloc(f->bytes_room);
     if (f->bytes == NULL) return br_no_memory(stage, f->bytes_room);
