@@ -266,7 +266,7 @@ static int configure(struct br_stage *stage, void *self)
                        &error) != BR_OK)
         return br_stage_fail_at(stage, "files", "%s", error.text);
     char doubt[256];
-    if (r->reader != &replay_pcap && hints_doubt(&r->state.stream, doubt, sizeof doubt) != NULL)
+    if (hints_doubt(&r->state.stream, doubt, sizeof doubt) != NULL)
         br_stage_warn(stage, "%s: %s", files.path[0], doubt);
     *br_stage_output(stage, 0) = r->state.stream;
     finite_configure(stage);

@@ -4,6 +4,7 @@
  *
  * Every value is a function of the seed and of its place in the stream, so that a run does not depend on
  * frame sizes and can be repeated. */
+#include "formats/common/hints.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
 #include "stages/simulate/gains.h"
@@ -261,6 +262,8 @@ static int configure(struct br_stage *stage, void *self)
     status = gains_take(&s->gains, stage, &g);
     if (status == BR_OK) status = rfi_check(stage, out, &s->carriers, &s->impulses);
     if (status != BR_OK) return status;
+    char doubt[256];
+    if (hints_doubt(out, doubt, sizeof doubt) != NULL) br_stage_warn(stage, "%s", doubt);
     const struct source_param *source = s->sources.value;
     for (size_t i = 0; i < s->sources.count && status == BR_OK; i++)
         status = check_direction(stage, "sources", i, direction(source[i].x_deg, source[i].y_deg, 0, 0));

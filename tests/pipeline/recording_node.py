@@ -96,8 +96,8 @@ class Sending:
     def __init__(self, d, port):
         with open(os.path.join(d, "send.yaml"), "w") as f:
             f.write(SEND.replace("CONFIG", harness.CONFIG).replace("PORT", str(port)))
-        self.process = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "send.yaml", "--quiet"], cwd=d,
-                                        stdout=subprocess.DEVNULL)
+        words = [os.path.abspath(harness.PROGRAM), "run", "send.yaml", "--quiet"]
+        self.process = subprocess.Popen(words, cwd=d, stdout=subprocess.DEVNULL)
 
     def __enter__(self):
         return self

@@ -21,4 +21,7 @@ struct arguments {
  * one file. Prints what is wrong and returns 2, or returns 0. */
 int read_arguments(int argc, char **argv, const char *allowed, struct arguments *arguments);
 
+/* Says that the command does not have this option. Returns 2, the exit status. */
+int unknown_option(const char *command, const char *option);
+
 #endif

@@ -1,4 +1,5 @@
 /* check.c - `beamring check`: the graph with shapes, memory and data rates, without starting anything. */
+#include "buffers/available.h"
 #include "runtime/ranks/ranks.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/check_ranks.h"
@@ -127,6 +128,24 @@ static void print_memory(const struct br_graph *graph)
     }
 }
 
+/* A pipeline that wants more memory than there is: most often a history that is too long. */
+static void warn_of_memory(const struct br_graph *graph)
+{
+    struct br_memory all = br_graph_memory(graph, 0);
+    char who[256], wanted[32], left[32];
+    size_t available = br_memory_available("", who, sizeof who);
+    double longest = 0;
+    if (all.host + all.locked <= available) return;
+    for (size_t s = 0; s < graph->nstages; s++)
+        for (unsigned i = 0; i < graph->stage[s].nin; i++)
+            longest = fmax(longest, graph->stage[s].in[i].history_s);
+    fprintf(stderr, "beamring check: warning: the pipeline wants %s of the host's memory, but %s only %s",
+            format_bytes((double)(all.host + all.locked), wanted, sizeof wanted), who,
+            format_bytes((double)available, left, sizeof left));
+    if (longest > 0) fprintf(stderr, "; the longest history keeps %g s: shorten it", longest);
+    fputc('\n', stderr);
+}
+
 /* What the stages send to other ranks and get from them. */
 static void print_crossing(const struct br_graph *graph)
 {
@@ -155,6 +174,7 @@ static int check(const struct arguments *a, struct br_ranks *ranks)
         printf("\nstages: %zu%s, queues: %zu\n", graph->nstages,
                graph->nstages > graph->nfile ? " (with transfers)" : "", nedges);
         print_memory(graph);
+        warn_of_memory(graph);
         print_crossing(graph);
     } else {
         br_ranks_fail(ranks, status, "its pipeline file cannot be run; its messages say why");

@@ -10,6 +10,7 @@
 #include "formats/tables/beam_table.h"
 #include "formats/vdif/vdif.h"
 #include "stages/common/stage/made_with.h"
+#include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 #include "tools/beamring/plain.h"
 
@@ -413,7 +414,8 @@ int cmd_info(int argc, char **argv)
     int at = 1;
     all_beams = argc > 1 && strcmp(argv[1], "--beams") == 0;
     at += all_beams;
-    if (argc <= at || argv[at][0] == '-') {
+    if (argc > at && argv[at][0] == '-' && argv[at][1] != '\0') return unknown_option("info", argv[at]);
+    if (argc <= at) {
         fputs("usage: beamring info [--beams] FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), GUPPI "
               "RAW, kotekan "
               "raw and filterbank files hold, and what a packet description (.yaml) means.\n",

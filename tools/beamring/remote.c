@@ -3,6 +3,7 @@
 
 #include "runtime/config/config.h"
 #include "runtime/control/address.h"
+#include "tools/beamring/arguments.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
@@ -28,9 +29,7 @@ int remote_arguments(int argc, char **argv, const char *repeats, struct remote *
         } else if (strncmp(argv[i], "--token-file=", 13) == 0) {
             remote->token_file = argv[i] + 13;
         } else if (argv[i][0] == '-') {
-            fprintf(stderr, "beamring %s: unknown option '%s'; `beamring help %s` lists them\n", argv[0],
-                    argv[i], argv[0]);
-            return 2;
+            return unknown_option(argv[0], argv[i]);
         } else if (given) {
             fprintf(stderr, "beamring %s: two nodes, '%s' and '%s'; expected one\n", argv[0], remote->url,
                     argv[i]);
