@@ -1,7 +1,6 @@
 /* replay - recorded files as a stream: the electric field, or any product that `record` wrote. */
 #include "stages/replay/replay.h"
 
-#include "buffers/clock.h"
 #include "buffers/regular_file.h"
 #include "formats/chime/chime_hdf5.h"
 #include "formats/common/hints.h"
@@ -9,6 +8,7 @@
 #include "formats/guppi/guppi.h"
 #include "formats/kotekan/kotekan_raw.h"
 #include "stages/common/stage/finite.h"
+#include "stages/common/stage/pace.h"
 #include "stages/replay/extents.h"
 #include "stages/replay/kotekan_arrays.h"
 #include "stages/replay/pcap_reader.h"
@@ -44,8 +44,7 @@ struct replay {
     const char *time_from; /* what the time of the first sample is by */
     bool said;             /* when it was taken */
     struct finite finite;
-    bool running;
-    uint64_t started_ns, first; /* CLOCK_MONOTONIC when the first frame went out, and its first sample */
+    struct pace pace;
 };
 
 static const char *const format_names[] = {"auto", "dada", "vdif", "chime", "guppi", "kotekan", "pcap", NULL};
@@ -289,20 +288,6 @@ static void say_when(struct br_stage *stage, struct replay *r, const struct br_f
                   text_utc_format(text, br_stream_time_ns(&r->state.stream, frame->first)), r->time_from);
 }
 
-/* Waits until the frame's last sample would have been taken. True when the pipeline stops. */
-static bool pace(struct br_stage *stage, struct replay *r, const struct br_frame *frame)
-{
-    if (!r->running) {
-        r->started_ns = br_clock_ns();
-        r->first = frame->first;
-        r->running = true;
-    }
-    const struct br_rational *t = &r->state.stream.sample_ns;
-    __uint128_t span =
-        (__uint128_t)(frame->first + frame->samples - r->first) * (uint64_t)t->num / (uint64_t)t->den;
-    return br_stage_sleep_until(stage, r->started_ns + (uint64_t)span);
-}
-
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct replay *r = self;
@@ -313,7 +298,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         if (!r->said) say_when(stage, r, out);
         finite_take(stage, &r->finite, out);
     }
-    if (result == BR_PRODUCED && r->realtime && pace(stage, r, out)) return BR_FINISHED;
+    if (result == BR_PRODUCED && r->realtime && pace_wait(&r->pace, stage, out)) return BR_FINISHED;
     return result;
 }
 

@@ -6,6 +6,7 @@
  * frame sizes and can be repeated. */
 #include "formats/common/hints.h"
 #include "runtime/stage.h"
+#include "stages/common/stage/pace.h"
 #include "stages/common/stage/shape.h"
 #include "stages/simulate/gains.h"
 #include "stages/simulate/random.h"
@@ -49,7 +50,9 @@ struct simulate {
     double duration_s, noise, drift_rms;
     struct br_maps missing, sources, bursts, carriers, impulses;
     const char *gains_file, *drifts_file;
+    bool realtime;
 
+    struct pace pace;
     struct gains gains;
     size_t nchannels, npol, ndishes;
     uint64_t origin, end, next; /* base samples */
@@ -127,6 +130,9 @@ static const struct br_param params[] = {
              "[freq][pol][dish]; 0: a dead input"),
     BR_PARAM("drifts", BR_P_PATH, struct simulate, drifts_file,
              "rates at which the receivers' phases drift: HDF5, /drift [pol][dish] in radians per second"),
+    BR_PARAM("realtime", BR_P_BOOL, struct simulate, realtime,
+             "hand frames on when their last sample would have been taken, rather than as fast as possible",
+             .def = "false"),
     BR_PARAM("drift_rms", BR_P_REAL, struct simulate, drift_rms,
              "instead of `drifts`: rates drawn by `seed`, normally distributed with this rms", .def = "0",
              .min = 0, .max = 1e6, .unit = "cycles per hour"),
@@ -424,6 +430,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         s->scratch[i].beyond = 0;
     }
     s->next = end;
+    if (s->realtime && pace_wait(&s->pace, stage, out)) return BR_FINISHED;
     return BR_PRODUCED;
 }
 

@@ -77,6 +77,8 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
             a->progress = true;
         } else if (strchr(allowed, 'd') != NULL && strcmp(argv[i], "--dot") == 0) {
             a->dot = true;
+        } else if (strchr(allowed, 'j') != NULL && strcmp(argv[i], "--json") == 0) {
+            a->json = true;
         } else if (bad) {
             return 2;
         } else if (argv[i][0] == '-' && argv[i][1] != '\0') {

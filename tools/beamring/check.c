@@ -4,8 +4,10 @@
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/check_ranks.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/json.h"
 
 #include <math.h>
+#include <string.h>
 
 static void print_stage(const struct br_stage *stage)
 {
@@ -159,11 +161,31 @@ static void print_crossing(const struct br_graph *graph)
     }
 }
 
+/* {"ok": true, "telescope": ..., "stages", "queues", "memory"}, or {"ok": false, "errors": [...]}. */
+static int print_json(const struct loaded *loaded, int status)
+{
+    const struct br_graph *graph = loaded->graph;
+    if (status != 0)
+        return json_print(json_pack("{sb so}", "ok", 0, "errors",
+                                    loaded->config != NULL ? json_mistakes(loaded->config) : json_array()));
+    json_t *document = json_pipeline(graph);
+    json_object_set_new(document, "ok", json_true());
+    json_object_set_new(document, "telescope",
+                        graph->telescope != NULL ? json_pack("{ss si}", "name", graph->telescope->name,
+                                                             "dishes", (int)graph->telescope->ndishes)
+                                                 : json_null());
+    json_object_set_new(document, "memory", json_memory(graph));
+    return json_print(document);
+}
+
 static int check(const struct arguments *a, struct br_ranks *ranks)
 {
     struct loaded loaded;
     int status = load_pipeline_ranked(&loaded, a->file, a->nset, a->set, BR_LOG_NOTE, ranks);
-    if (status == 0) {
+    if (a->json) {
+        if (print_json(&loaded, status) != 0) status = 1;
+        if (status == 0) warn_of_memory(loaded.graph);
+    } else if (status == 0) {
         const struct br_graph *graph = loaded.graph;
         size_t nedges = br_graph_nedges(graph);
         if (graph->telescope != NULL)
@@ -187,6 +209,11 @@ static int check(const struct arguments *a, struct br_ranks *ranks)
 int cmd_check(int argc, char **argv)
 {
     struct arguments a;
-    if (read_arguments(argc, argv, "r", &a) != 0) return 2;
+    if (read_arguments(argc, argv, "rj", &a) != 0) return 2;
+    bool together = a.json || strcmp(a.file, "-") == 0; /* each rank reads the file and writes */
+    if (a.ranks > 0 && together) {
+        fputs("beamring check: --ranks goes neither with --json nor with the standard input\n", stderr);
+        return 2;
+    }
     return a.ranks > 0 ? check_ranks(&a, check) : check(&a, NULL);
 }

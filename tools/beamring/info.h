@@ -26,4 +26,8 @@ int info_guppi(const char *path);
 int info_kotekan(const char *path);
 int info_packets(const char *path);
 
+/* UVH5 and tables of stages (gains, weights, beams, bad inputs, drifts). -1: the HDF5 file is none of these.
+ */
+int info_tables(const char *path);
+
 #endif

@@ -20,6 +20,8 @@ int remote_arguments(int argc, char **argv, const char *repeats, struct remote *
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], repeats) == 0) {
             remote->repeat = true;
+        } else if (strcmp(argv[i], "--json") == 0 && strcmp(argv[0], "status") == 0) {
+            remote->json = true;
         } else if (strcmp(argv[i], "--token-file") == 0) {
             if (i + 1 == argc) {
                 fprintf(stderr, "beamring %s: --token-file needs a value\n", argv[0]);
