@@ -54,10 +54,10 @@ struct record {
     char updates[MADE_WITH_ROOM]; /* that hold at the current file's first sample */
 };
 
-static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", NULL};
+static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", "sources", NULL};
 static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
-static const struct external_format *const external_formats[] = {&external_kotekan, &external_guppi,
-                                                                 &external_chime, &external_vdif};
+static const struct external_format *const external_formats[] = {
+    &external_kotekan, &external_guppi, &external_chime, &external_vdif, &external_sources};
 static const struct br_param params[] = {
     BR_PARAM("directory", BR_P_PATH, struct record, directory,
              "where the files go; made if it is not there" NAMES_HELP, .def = "."),

@@ -106,6 +106,30 @@ def test_a_board_and_a_stream_drop_out():
                                                                                     == 255).all()
 
 
+def test_which_source_was_missing():
+    """`record: {format: sources}`: spans of base samples by source and stream, and by source alone."""
+    fengine = Crs()
+    lacking = "\n  - {stage: record, name: l, in: packets, format: sources, prefix: lacking}"
+    with harness.scratch() as d:
+        port = free_port(socket.SOCK_DGRAM)
+        run = capture(d, fengine, port, 1024, "start_sample: 0, idle_s: 1.5", "sample_ns: 5120", extra=lacking)
+        send(d, port, "faults: {silent_sources: [6], silent_from_s: 0.006, silent_to_s: 0.012, loss: 0.02}")
+        run.finish()
+        got, there, share, first = recorded(d, fengine, 1024)
+        lines = [line.split() for line in open(os.path.join(d, "lacking_0000000.sources"))]
+        assert lines[0][0] == "#"
+        told = np.zeros(there.shape, bool)
+        ids = np.array(fengine.channel_ids())
+        for at, count, source, *stream in lines[1:]:
+            place = 8 * fengine.sources.index(int(source)) if source != "all" else 0
+            inputs = slice(place, place + 8 if source != "all" else None)
+            channels = (ids - 1536) % 128 == int(stream[0]) if stream else np.ones(len(ids), bool)
+            told[int(at):int(at) + int(count), channels, inputs] = True
+        assert np.array_equal(told, ~there) and told.any(), lines
+        silent = [line for line in lines[1:] if line[2] == "6" and int(line[1]) > 1000]
+        assert len(silent) == 1 and len(silent[0]) == 3, lines  # as a whole, in one line
+
+
 def test_flipped_bits_of_headers_do_no_harm():
     """A header that lies may put its own samples where they do not belong, if the numbers are possible;
     nothing else."""
@@ -171,5 +195,6 @@ pipeline:
 if __name__ == "__main__":
     harness.main([
         test_without_faults, test_every_packet_is_in_one_counter, test_a_board_and_a_stream_drop_out,
-        test_flipped_bits_of_headers_do_no_harm, test_any_board_that_unpack_can_sort
+        test_flipped_bits_of_headers_do_no_harm, test_which_source_was_missing,
+        test_any_board_that_unpack_can_sort
     ])
