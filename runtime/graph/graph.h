@@ -10,12 +10,12 @@
 
 #include "buffers/board.h"
 #include "buffers/history.h"
+#include "runtime/base/log.h"
+#include "runtime/base/pool.h"
 #include "runtime/config/config.h"
-#include "runtime/control/preview.h"
-#include "runtime/control/settings.h"
 #include "runtime/graph/plugin.h"
-#include "runtime/run/log.h"
-#include "runtime/run/pool.h"
+#include "runtime/graph/settings.h"
+#include "runtime/run/preview.h"
 #include "runtime/run/update_watch.h"
 #include "runtime/stage.h"
 
@@ -50,8 +50,7 @@ struct br_edge {
     struct br_link *readers; /* in the order of the file */
     struct br_place place;   /* where its frames live */
     struct br_queue *queue;
-    struct br_preview
-        *_Atomic preview; /* asked for by the control interface; see runtime/control/preview.h */
+    struct br_preview *_Atomic preview; /* asked for by the control interface; see runtime/run/preview.h */
 };
 
 /* Calls of process by how long they took: up to 16 us, 32 us, ... 8.4 s, and longer. */

@@ -1,7 +1,7 @@
 /* settings.c - see settings.h. */
-#include "runtime/control/settings.h"
+#include "runtime/graph/settings.h"
 
-#include "runtime/control/address.h"
+#include "runtime/base/address.h"
 
 static const struct br_param params[] = {
     BR_PARAM("listen", BR_P_STRING, struct br_control_settings, listen, NULL, .required = true),

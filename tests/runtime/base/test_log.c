@@ -1,5 +1,5 @@
 /* Messages: text and JSON, lines that are kept, and what is said too often. */
-#include "run.h"
+#include "tests/runtime/run/run.h"
 
 #include "buffers/error.h"
 

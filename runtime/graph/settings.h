@@ -1,6 +1,6 @@
 /* settings.h - `control:` of a pipeline file. */
-#ifndef BEAMRING_RUNTIME_CONTROL_SETTINGS_H
-#define BEAMRING_RUNTIME_CONTROL_SETTINGS_H
+#ifndef BEAMRING_RUNTIME_GRAPH_SETTINGS_H
+#define BEAMRING_RUNTIME_GRAPH_SETTINGS_H
 
 #include "runtime/config/config.h"
 

@@ -1,7 +1,7 @@
 /* The pipeline's threads: every job once, each worker at one job at a time, several rounds at once that share
  * the helpers, and helpers that sleep when there is nothing to do. */
 #include "buffers/clock.h"
-#include "runtime/run/pool.h"
+#include "runtime/base/pool.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* preview.c - see preview.h. */
-#include "runtime/control/preview.h"
+#include "runtime/run/preview.h"
 
 #include "buffers/clock.h"
 

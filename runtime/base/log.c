@@ -1,9 +1,9 @@
 /* log.c - see log.h. */
-#include "runtime/run/log.h"
+#include "runtime/base/log.h"
 
 #include "buffers/clock.h"
 #include "buffers/error.h"
-#include "runtime/config/config.h"
+#include "runtime/base/plain.h"
 
 #include <jansson.h>
 #include <stdlib.h>

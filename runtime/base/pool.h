@@ -6,8 +6,8 @@
  * helper that has not begun, so that it makes no difference to it whether any are free.
  *
  * The helpers are started with the first round. */
-#ifndef BEAMRING_RUNTIME_RUN_POOL_H
-#define BEAMRING_RUNTIME_RUN_POOL_H
+#ifndef BEAMRING_RUNTIME_BASE_POOL_H
+#define BEAMRING_RUNTIME_BASE_POOL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* variables.c - what mpirun and srun say about ranks in the environment. */
-#include "runtime/ranks/variables.h"
+#include "runtime/base/variables.h"
 
 #include <stdlib.h>
 #include <string.h>

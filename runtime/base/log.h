@@ -3,8 +3,8 @@
  * A line is text for a terminal, or a JSON object for programs: time, level, stage, message. The last lines
  * are kept for the control interface, which reads them without a lock. What is said too often is left out and
  * counted: of notes and warnings that are made of the same words, LOG_BURST in LOG_WINDOW_S seconds. */
-#ifndef BEAMRING_RUNTIME_RUN_LOG_H
-#define BEAMRING_RUNTIME_RUN_LOG_H
+#ifndef BEAMRING_RUNTIME_BASE_LOG_H
+#define BEAMRING_RUNTIME_BASE_LOG_H
 
 #include "buffers/board.h"
 

@@ -4,7 +4,7 @@
  * runs out of jobs looks for more for SPIN_NS before it sleeps: frames follow each other faster than that
  * in a pipeline that is busy. A sleeper that is woken wakes two more where there is work for them, so that
  * sixteen are awake after four steps and the thread that has the round pays for two. */
-#include "runtime/run/pool.h"
+#include "runtime/base/pool.h"
 #include "buffers/clock.h"
 
 #include <pthread.h>

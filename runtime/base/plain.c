@@ -1,5 +1,5 @@
-/* plain.c - texts of files and peers on their way to people: nothing in them commands a terminal. */
-#include "runtime/config/config.h"
+/* plain.c - see plain.h. */
+#include "runtime/base/plain.h"
 
 /* Bytes of the UTF-8 character at c, 0 where there is none, or one that only commands (C1). */
 static unsigned character(const unsigned char *c)

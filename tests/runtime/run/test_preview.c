@@ -1,5 +1,5 @@
 /* Previews of frames whose values are known, in every element type and order of axes. */
-#include "runtime/control/preview.h"
+#include "runtime/run/preview.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* address.c - see address.h. */
-#include "runtime/control/address.h"
+#include "runtime/base/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -7,8 +7,8 @@
  *
  * Elements become intensities: |z|^2 of complex ones, the value itself of real ones. Items are what is left
  * of a frame without time and frequency: the inputs (pol, dish) of a field, the beams of a product. */
-#ifndef BEAMRING_RUNTIME_CONTROL_PREVIEW_H
-#define BEAMRING_RUNTIME_CONTROL_PREVIEW_H
+#ifndef BEAMRING_RUNTIME_RUN_PREVIEW_H
+#define BEAMRING_RUNTIME_RUN_PREVIEW_H
 
 #include "buffers/frame.h"
 

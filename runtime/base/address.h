@@ -1,6 +1,6 @@
 /* address.h - where the control interface listens, and the token that it asks for. */
-#ifndef BEAMRING_RUNTIME_CONTROL_ADDRESS_H
-#define BEAMRING_RUNTIME_CONTROL_ADDRESS_H
+#ifndef BEAMRING_RUNTIME_BASE_ADDRESS_H
+#define BEAMRING_RUNTIME_BASE_ADDRESS_H
 
 #include "buffers/error.h"
 
