@@ -1,5 +1,5 @@
 /* absorb.c - stages that do the work of the stage before them too. */
-#include "runtime/graph/graph.h"
+#include "runtime/run/state.h"
 
 #include <string.h>
 
@@ -100,8 +100,8 @@ uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end)
     struct br_stage *before = stage->absorbed;
     if (before == NULL || before->type->updates == NULL) return end;
     /* As for a stage of its own: it says how far it goes before it looks. */
-    if (end > atomic_load_explicit(&before->updates.taken, memory_order_relaxed))
-        atomic_store(&before->updates.taken, end);
+    if (end > atomic_load_explicit(&before->state->updates.taken, memory_order_relaxed))
+        atomic_store(&before->state->updates.taken, end);
     return br_stage_next_update(before, end);
 }
 
