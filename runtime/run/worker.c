@@ -289,9 +289,7 @@ void *br_worker(void *arg)
         br_gpu_event_destroy(w.done);
     }
     atomic_store(&stage->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
-    /* One whose work another stage does ends with that: until then it takes updates. */
-    if (stage->absorbed != NULL) atomic_store(&stage->absorbed->ended, true);
-    if (stage->absorbed_by == NULL) atomic_store(&stage->ended, true);
+    atomic_store(&stage->ended, true);
     if (stage->graph->on_end != NULL) stage->graph->on_end(stage->graph->on_end_arg);
     return NULL;
 }
