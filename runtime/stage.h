@@ -197,25 +197,6 @@ BR_API int br_stage_writes_files(struct br_stage *stage, const char *param, cons
 BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Two stages in one. A stage calls br_stage_offer if its output depends only on its input and the description
- * of its output. The stage that reads this output may then do both stages' work, if it has one input and is
- * the only reader: br_stage_absorb returns the description of the input of the previous stage, whose type
- * must be `type`. From `start` on, br_stage_input and process's frames are that input. The previous stage is
- * not started, and the queue between the two does not exist. The description that br_stage_input returned in
- * configure remains valid as long as the pipeline lives. A note tells the user. br_stage_absorb returns NULL
- * and changes nothing if the previous stage made no offer, has another type or another device, if the queue
- * has another reader, or if frames between the two may be dropped. */
-BR_API void br_stage_offer(struct br_stage *stage);
-BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
-
-/* The struct of the absorbed stage, configured but never started, or NULL. For start and process. An update
- * of that stage is configured and prepared by its own type. The stage that does its work asks for it and
- * commits it with the two functions below, as for its own updates (see "new values"): they call that type's
- * `commit` with this struct. Values with which the stage would not make the offer are refused. */
-BR_API void *br_stage_absorbed(const struct br_stage *stage);
-BR_API uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end);
-BR_API void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample);
-
 /* True while the struct of an update is configured or prepared; then the pipeline already runs. */
 BR_API bool br_stage_is_update(const struct br_stage *stage);
 

@@ -17,7 +17,6 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
 {
     s->name = strdup(stage->name);
     s->type = strdup(stage->type->name);
-    if (stage->absorbed_by != NULL) s->done_by = strdup(stage->absorbed_by->name);
     s->device = stage->device;
     s->nin = stage->nin;
     s->nout = stage->nout;
@@ -31,7 +30,7 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
         if (s->counted[i].of == NULL || s->counted[i].what == NULL) return false;
     }
     s->dumps = (stage->type->flags & BR_STAGE_HISTORY) != 0;
-    return s->name != NULL && s->type != NULL && (stage->absorbed_by == NULL || s->done_by != NULL);
+    return s->name != NULL && s->type != NULL;
 }
 
 static bool describe_queue(const struct br_graph *graph, const struct br_edge *edge, struct view_queue *q)
@@ -128,7 +127,6 @@ void view_free(struct br_view *view)
     for (size_t s = 0; view->stage != NULL && s < view->nstages; s++) {
         free(view->stage[s].name);
         free(view->stage[s].type);
-        free(view->stage[s].done_by);
         for (size_t i = 0; i < view->stage[s].ncounted; i++) {
             free(view->stage[s].counted[i].of);
             free(view->stage[s].counted[i].what);

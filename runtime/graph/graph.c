@@ -396,7 +396,6 @@ int br_graph_describe(struct br_graph *graph, struct br_error *error)
     struct br_config *config = graph->config;
     for (size_t s = 0; s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
     if (br_config_errors(config) > 0) return BR_E_INVALID;
-    br_graph_absorb(graph);
     br_graph_insert_transfers(graph);
     bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
     br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */

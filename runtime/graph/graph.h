@@ -61,10 +61,7 @@ struct br_stage {
     int device;        /* the GPU it runs on; -1: the CPU */
     bool device_given; /* by the user, rather than by `auto` */
     bool ready;        /* parameters and connections are right: configure may be called */
-    bool offered;      /* its work may be taken over, see br_stage_offer */
     bool feeds;        /* its frames may be memory of a GPU, see br_stage_feeds */
-    struct br_stage *absorbed,
-        *absorbed_by; /* the stage whose work it does too; the stage that does its work */
 
     struct br_config *second; /* of a stage that is made for an update: where its mistakes go; else NULL */
 
@@ -169,10 +166,6 @@ void br_graph_read_hints(struct br_graph *graph, const struct br_node *node);
 
 /* Decides on which device the stages run: the file's `device:` and each stage's own. */
 void br_graph_place_stages(struct br_graph *graph, const struct br_node *root);
-
-/* Makes stages that do the work of the one before them read what that one read; it is left without inputs
- * and outputs. */
-void br_graph_absorb(struct br_graph *graph);
 
 /* Inserts a transfer wherever the two sides of a queue live in different memory, and says where each queue
  * lives. */

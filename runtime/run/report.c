@@ -166,10 +166,6 @@ static void print_stage(const struct br_stage *stage, FILE *out)
 {
     struct br_stage_totals t;
     char text[5][BRIEF];
-    if (stage->absorbed_by != NULL) {
-        fprintf(out, "  %-20.20s done by '%s'\n", stage->name, stage->absorbed_by->name);
-        return;
-    }
     br_stage_get_totals(stage, &t);
     uint64_t frames = stage->nin > 0 ? t.in_frames : t.out_frames;
     fprintf(out, "  %-20.20s %7s %7s %7s %7s %9s %8.2f %8.2f %8.2f %8.2f %9.1f\n", stage->name,
@@ -327,10 +323,6 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     json_string(out, stage->name);
     fputs(", \"stage\": ", out);
     json_string(out, stage->type->name);
-    if (stage->absorbed_by != NULL) {
-        fputs(", \"done_by\": ", out);
-        json_string(out, stage->absorbed_by->name);
-    }
     fprintf(out,
             ", \"in_frames\": %" PRIu64 ", \"in_samples\": %" PRIu64 ", \"out_frames\": %" PRIu64
             ", \"out_samples\": %" PRIu64 ", \"out_missing\": %" PRIu64 ", \"saturated\": %" PRIu64

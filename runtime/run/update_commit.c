@@ -54,8 +54,7 @@ void br_stage_update(struct br_stage *stage, uint64_t sample)
     pthread_mutex_unlock(mutex);
     if (c == NULL) return;
     stage->type->commit(stage, stage->self, c->fresh->self, sample);
-    const struct br_stage *runs = stage->absorbed_by != NULL ? stage->absorbed_by : stage;
-    if (runs->device >= 0) br_gpu_event_record(c->old_unused, &runs->state->gpu, NULL);
+    if (stage->device >= 0) br_gpu_event_record(c->old_unused, &stage->state->gpu, NULL);
     pthread_mutex_lock(mutex);
     c->held_from = sample;
     c->committed = true;

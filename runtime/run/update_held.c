@@ -81,7 +81,6 @@ static void mark_before(const struct br_graph *graph, const struct br_stage *sta
     for (size_t o = graph->nstages; o-- > 0;) {
         const struct br_stage *at = graph->order[o];
         if (at != stage && !before[at - graph->stage]) continue;
-        if (at->absorbed != NULL) before[at->absorbed - graph->stage] = true;
         for (unsigned i = 0; i < at->nin; i++)
             if (at->in[i].edge != NULL) before[at->in[i].edge->producer - graph->stage] = true;
     }

@@ -100,7 +100,7 @@ void br_watchdog_leave(struct br_graph *graph)
     bool named = false;
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
-        if (atomic_load(&stage->state->ended) || stage->absorbed_by != NULL) continue;
+        if (atomic_load(&stage->state->ended)) continue;
         uint64_t since = atomic_load(&stage->state->process_since);
         br_log(graph->log, BR_LOG_ERROR, stage->name,
                "process has not come back for %.1f s; the run ends without it",

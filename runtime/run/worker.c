@@ -292,9 +292,7 @@ void *br_worker(void *arg)
         br_gpu_event_destroy(w.done);
     }
     atomic_store(&stage->state->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
-    /* One whose work another stage does ends with that: until then it takes updates. */
-    if (stage->absorbed != NULL) atomic_store(&stage->absorbed->state->ended, true);
-    if (stage->absorbed_by == NULL) atomic_store(&stage->state->ended, true);
+    atomic_store(&stage->state->ended, true);
     if (stage->graph->state->on_end != NULL) stage->graph->state->on_end(stage->graph->state->on_end_arg);
     return NULL;
 }

@@ -220,29 +220,6 @@ void br_stage_update(struct br_stage *stage, uint64_t sample)
     (void)stage, (void)sample;
 }
 
-const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type)
-{
-    (void)stage, (void)type;
-    return NULL;
-}
-
-void *br_stage_absorbed(const struct br_stage *stage)
-{
-    (void)stage;
-    return NULL;
-}
-
-uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end)
-{
-    (void)stage;
-    return end;
-}
-
-void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample)
-{
-    (void)stage, (void)sample;
-}
-
 enum br_sideband br_stage_sideband(struct br_stage *stage)
 {
     return stage->in[0].sideband == BR_SIDEBAND_UNKNOWN ? BR_SIDEBAND_UPPER : stage->in[0].sideband;

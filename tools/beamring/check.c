@@ -10,7 +10,6 @@
 static void print_stage(const struct br_stage *stage)
 {
     printf("%s", stage->name);
-    if (stage->absorbed != NULL) printf(" (with '%s')", stage->absorbed->name);
     if (stage->device >= 0) printf(" [cuda:%d]", stage->device);
 }
 

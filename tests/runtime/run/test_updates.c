@@ -326,36 +326,6 @@ static void test_unix_time(void **state)
     end(&run);
 }
 
-/* A stage whose work another one does takes its updates all the same, and no longer than that one. */
-static void test_absorbed(void **state)
-{
-    (void)state;
-    struct test_run run;
-    build_ok(&run, "pipeline:\n"
-                   "  - {stage: t_source, samples: 64000, out: a}\n"
-                   "  - {stage: t_update, name: one, in: a, out: b, fixed: 5, refuse: 13, offer: true}\n"
-                   "  - {stage: t_update, name: two, in: b, out: c, absorb: true}\n"
-                   "  - {stage: t_sink, in: c}\n");
-    assert_ptr_equal(stage_called(&run, "one")->absorbed_by, stage_called(&run, "two"));
-    ask_well(&run, "{id: x, at: {sample: 641}, stages: {one: {add: 7}, two: {add: 8}}}");
-    ask_well(&run, "{id: y, at: {time_ns: 0}, stages: {one: {add: 3}}}");
-    struct br_update_reply reply = ask(&run, "{id: z, at: {sample: 900}, stages: {one: {add: 99}}}");
-    assert_int_equal(reply.outcome, BR_UPDATE_WRONG);
-    assert_non_null(strstr(reply.update->why, "'two' does its work in one kernel with its own"));
-    reply = ask(&run, "{id: w, at: {sample: 900}, stages: {one: {add: 666}}}");
-    assert_int_equal(reply.outcome, BR_UPDATE_WRONG);
-    run_to_end(&run);
-    assert_met(&run, "one", 0, 0, 3);
-    assert_met(&run, "one", 1, 704, 7);
-    assert_int_equal(stage(&run, "one")->nseen, 2);
-    assert_int_equal(stage(&run, "two")->add, 8);
-    assert_int_equal(called(&run, "x")->state, BR_UPDATE_APPLIED);
-    assert_int_equal(called(&run, "y")->state, BR_UPDATE_APPLIED);
-    reply = ask(&run, "{id: v, at: now, stages: {one: {add: 1}}}");
-    assert_int_equal(reply.outcome, BR_UPDATE_CONFLICT);
-    end(&run);
-}
-
 /* --- a source, which has no input whose samples could count: those of its output do ------------------ */
 
 static const char source[] = "pipeline:\n"
@@ -469,7 +439,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_applied_at_a_frame),
-        cmocka_unit_test(test_absorbed),
         cmocka_unit_test(test_order_of_arrival_does_not_matter),
         cmocka_unit_test(test_one_that_spoils_a_later_one),
         cmocka_unit_test(test_cancelled),
