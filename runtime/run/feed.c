@@ -2,6 +2,7 @@
 #include "buffers/gpu.h"
 #include "buffers/gpu_wait.h"
 #include "runtime/run/state.h"
+#include "runtime/stage_feed.h"
 
 #include <errno.h>
 #include <stdlib.h>

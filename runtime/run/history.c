@@ -1,6 +1,7 @@
 /* history.c - what has passed, as stages see it: see runtime/stage.h. */
 #include "buffers/history.h"
 #include "runtime/run/state.h"
+#include "runtime/stage_history.h"
 
 #include <stdlib.h>
 

@@ -2,6 +2,7 @@
 #include "buffers/clock.h"
 #include "runtime/ranks.h"
 #include "runtime/run/state.h"
+#include "runtime/stage_updates.h"
 
 #include <errno.h>
 #include <stdlib.h>

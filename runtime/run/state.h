@@ -7,6 +7,7 @@
 #include "buffers/board.h"
 #include "runtime/base/pool.h"
 #include "runtime/graph/graph.h"
+#include "runtime/stage_history.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

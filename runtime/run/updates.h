@@ -15,6 +15,7 @@
 
 #include "runtime/run/journal.h"
 #include "runtime/run/state.h"
+#include "runtime/stage_updates.h"
 
 enum br_update_at {
     BR_AT_NOW,    /* the earliest sample at which all stages can */

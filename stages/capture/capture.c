@@ -7,6 +7,7 @@
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
 #include "formats/common/text.h"
+#include "runtime/stage_updates.h"
 
 #include <inttypes.h>
 #include <stdio.h>
