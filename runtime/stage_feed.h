@@ -1,4 +1,4 @@
-/* stage_feed.h - a source that reads into host memory and sends small pieces to a GPU instead of whole frames.
+/* stage_feed.h - a source that reads into host memory and sends small pieces, not whole frames, to a GPU.
  *
  * Pieces that stay in the processor's caches reach the GPU faster. A source declares in configure that it
  * feeds (br_stage_feeds). If all readers of its output run on one GPU, the runtime puts the source there,

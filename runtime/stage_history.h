@@ -26,7 +26,7 @@ struct br_kept {
 };
 BR_API struct br_kept br_stage_kept(const struct br_stage *stage, unsigned i);
 
-/* Pins base samples [first, end) of input i, past or future. br_stage_unpin frees the pin. NULL: no memory. */
+/* Pins base samples [first, end) of input i, past or future; br_stage_unpin ends it. NULL: no memory. */
 BR_API struct br_pin *br_stage_pin(struct br_stage *stage, unsigned i, uint64_t first, uint64_t end);
 
 /* Unpins the base samples before `first`. `pin` may be NULL here and below. */

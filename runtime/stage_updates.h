@@ -1,5 +1,5 @@
-/* stage_updates.h - new values while a stage runs, and the updates with which its input was made. The callbacks
- * of a stage with updates are described in runtime/stage.h, under UPDATES. */
+/* stage_updates.h - new values while a stage runs, and the updates with which its input was made. UPDATES in
+ * runtime/stage.h describes the callbacks. */
 #ifndef BEAMRING_RUNTIME_STAGE_UPDATES_H
 #define BEAMRING_RUNTIME_STAGE_UPDATES_H
 

@@ -1,7 +1,7 @@
 /* random.h - random numbers that are a function of a counter, so that a value does not depend on what was
  * drawn before. */
-#ifndef BEAMRING_STAGES_SIMULATE_RANDOM_H
-#define BEAMRING_STAGES_SIMULATE_RANDOM_H
+#ifndef BEAMRING_STAGES_COMMON_STAGE_RANDOM_H
+#define BEAMRING_STAGES_COMMON_STAGE_RANDOM_H
 
 #include <stdint.h>
 

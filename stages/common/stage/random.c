@@ -1,4 +1,4 @@
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 #include <math.h>
 
