@@ -1,5 +1,7 @@
 #include "formats/caller.h"
 
+#include "formats/common/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +55,37 @@ void caller_warn(struct caller *caller, const char *format, ...)
     va_start(args, format);
     say(caller, true, format, args);
     va_end(args);
+}
+
+void caller_fact(struct caller *caller, const char *name, const char *format, ...)
+{
+    char text[4 * TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    caller->fact(caller->owner, name, text);
+}
+
+void caller_sideband(struct caller *caller, enum br_sideband sideband)
+{
+    caller_fact(caller, "sideband", "%s",
+                sideband == BR_SIDEBAND_UNKNOWN
+                    ? "not in the file: give `stream: {sideband: upper}` or `lower`"
+                    : br_sideband_name(sideband));
+}
+
+void caller_time(struct caller *caller, const char *name, int64_t ns)
+{
+    char utc[TEXT_TIME], mjd[TEXT_TIME];
+    text_mjd_format(mjd, ns);
+    caller_fact(caller, name, "%s UTC (MJD %.*s)", text_utc_format(utc, ns), 15, mjd);
+}
+
+const char *caller_beside(struct caller *caller, const char *path, const char *tail)
+{
+    char *name = caller_alloc(caller, strlen(path) + strlen(tail) + 1);
+    return strcat(strcpy(name, path), tail);
 }
 
 void *caller_alloc(struct caller *caller, size_t bytes)

@@ -42,7 +42,10 @@ struct caller {
     void *(*alloc)(void *owner, size_t bytes); /* zeroed, as long-lived as the description; never NULL */
     int (*fail)(void *owner, int status, const char *param, const char *text); /* param NULL: none; status */
     void (*say)(void *owner, bool warning, const char *text);
-    bool gpu; /* from start on: frames are memory of a GPU, and are filled through the feed */
+    /* For descriptions: a fact of a file; `name` NULL: what the file is, NULL: nobody wants to know. */
+    void (*fact)(void *owner, const char *name, const char *text);
+    bool in_full; /* long tables as well */
+    bool gpu;     /* from start on: frames are memory of a GPU, and are filled through the feed */
     const struct caller_run *run; /* NULL: for descriptions only */
 };
 
@@ -61,6 +64,16 @@ void *caller_alloc(struct caller *caller, size_t bytes);
 
 /* Moves `bytes` of malloc'ed memory into the caller's memory, and frees it. NULL stays NULL. */
 void *caller_keep(struct caller *caller, void *memory, size_t bytes);
+
+/* The name of the file next to `path`: with `tail` behind it. In the caller's memory. */
+const char *caller_beside(struct caller *caller, const char *path, const char *tail);
+
+/* Facts of a file for `beamring info`: "array: int4x2 ..."; a sideband, or how to say it; Unix nanoseconds as
+ * UTC and MJD. */
+void caller_fact(struct caller *caller, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void caller_sideband(struct caller *caller, enum br_sideband sideband);
+void caller_time(struct caller *caller, const char *name, int64_t ns);
 
 static inline void caller_lost(struct caller *caller, enum caller_loss reason, uint64_t samples)
 {

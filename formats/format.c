@@ -9,12 +9,13 @@
 
 #define FORMAT(name) extern const struct format format_##name;
 FORMATS(FORMAT)
+FORMATS_TO_SHOW(FORMAT)
 #undef FORMAT
 
 /* In the order in which a file is tried; VDIF, which has no mark, comes last. */
 static const struct format *const formats[] = {
 #define FORMAT(name) &format_##name,
-    FORMATS(FORMAT)
+    FORMATS(FORMAT) FORMATS_TO_SHOW(FORMAT)
 #undef FORMAT
 };
 enum { COUNT = sizeof formats / sizeof *formats };
@@ -35,14 +36,6 @@ const struct format *format_recognise(struct caller *caller, const char *path)
     if (got <= 0) return formats[0]; /* its reader says what is wrong with the file */
     for (size_t i = 0; i < COUNT; i++)
         if (formats[i]->probe != NULL && formats[i]->probe(start, (size_t)got)) return formats[i];
-    if (got >= 16 && memcmp(start + 4, "HEADER_START", 12) == 0) {
-        caller_fail_at(
-            caller, "files",
-            "%s is a SIGPROC filterbank file: beams that have been made; replay reads recordings, and "
-            "beams where `record` wrote them",
-            path);
-        return NULL;
-    }
     for (size_t i = 0; i < COUNT; i++)
         if (formats[i]->probe == NULL && formats[i]->probe_file(path, &error) == BR_OK) return formats[i];
     caller_fail_at(
@@ -53,7 +46,7 @@ const struct format *format_recognise(struct caller *caller, const char *path)
     return NULL;
 }
 
-/* Wishes that not every reader can fulfil. */
+/* Options that not every reader takes. */
 static int check_options(struct caller *caller, const struct reader *reader,
                          const struct read_options *options, const char *path)
 {
@@ -80,6 +73,12 @@ int format_open(struct caller *caller, const char *name, const struct file_list 
         if (strcmp(name, formats[i]->name) == 0) format = formats[i];
     if (format == NULL) format = format_recognise(caller, path);
     if (format == NULL) return BR_E_INVALID;
+    if (format->reader == NULL && format->choose == NULL)
+        return caller_fail_at(
+            caller, "files",
+            "%s is a SIGPROC filterbank file: beams that have been made; replay reads recordings, "
+            "and beams where `record` wrote them",
+            path);
     const struct reader *reader =
         format->choose != NULL ? format->choose(caller, files, options) : format->reader;
     *r = (struct reading){.format = format, .reader = reader, .description.time_from = "by the header"};

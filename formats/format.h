@@ -1,9 +1,9 @@
 /* format.h - the formats of recordings, and how they are read.
  *
- * A format is one folder of formats/ with one `struct format`. `probe` says whether a file is of it. Its reader
- * describes files: the stream that they make, and where the samples lie; then it fills one frame after the
- * other, in time, without holes: samples that the files lack become missing samples. A reader knows nothing of
- * the stage that reads; it asks its caller (caller.h). */
+ * A format is one folder of formats/ with one `struct format`. `probe` says whether a file is of it. Its
+ * reader describes files: the stream that they make, and where the samples lie. Then it fills one frame after
+ * the other, in time, without holes: samples that the files lack become missing samples. A reader knows
+ * nothing of the stage that reads; it asks its caller (caller.h). */
 #ifndef BEAMRING_FORMATS_FORMAT_H
 #define BEAMRING_FORMATS_FORMAT_H
 
@@ -44,9 +44,9 @@ enum { READER_FRAME = 1, READER_FINISHED = 2 }; /* of fill */
 
 struct reader {
     size_t size;    /* of the reader's own struct, which is `self` below and starts zeroed */
-    unsigned takes; /* bits: which options it can fulfil */
-    /* Looks at all files, describes them; nothing stays open. `description` starts zeroed and lives as long as
-     * `self`. Status; errors are the caller's, mostly at the parameter `files`. */
+    unsigned takes; /* bits: which options it takes, of those below */
+    /* Looks at all files and describes them; nothing stays open. `description` starts with `time_from` only
+     * and lives as long as `self`. Status; errors are the caller's, mostly at the parameter `files`. */
     int (*describe)(struct caller *caller, void *self, const struct file_list *files,
                     const struct read_options *options, struct description *description);
     int (*start)(struct caller *caller, void *self);
@@ -71,13 +71,16 @@ struct format {
     bool (*probe)(const void *start, size_t length);
     int (*probe_file)(const char *path, struct br_error *error);
 
-    /* The reader of its files; or `choose` says which. */
+    /* Says what a file holds: caller_fact; a status. */
+    int (*info)(struct caller *caller, const char *path);
+
+    /* The reader of its files; or `choose` says which. Neither: such files are not replayed. */
     const struct reader *reader;
     const struct reader *(*choose)(struct caller *caller, const struct file_list *files,
                                    const struct read_options *options);
 };
 
-/* "auto" and the names of all formats, with NULL at the end. */
+/* "auto" and the names of all formats with a reader, with NULL at the end. */
 extern const char *const format_names[];
 
 /* The format of a file; NULL after an error at the parameter `files`. */

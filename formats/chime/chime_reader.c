@@ -1,4 +1,5 @@
 /* CHIME baseband files, one for each frequency of an event, in HDF5. */
+#include "formats/chime/chime_reader.h"
 #include "formats/chime/chime_hdf5.h"
 #include "formats/common/hints.h"
 #include "formats/pieces/extents.h"
@@ -157,4 +158,5 @@ static const struct reader reader = EXTENTS_READER(describe);
 const struct format format_chime = {.name = "chime",
                                     .sideband = "its sideband attribute (else CHIME's second Nyquist zone)",
                                     .probe = chime_probe,
+                                    .info = chime_info,
                                     .reader = &reader};

@@ -144,9 +144,7 @@ static int add_file(struct caller *caller, struct extents *e, struct channel_gro
     int64_t *id = caller_alloc(caller, s->nchannels * sizeof *id);
     for (size_t i = 0; i < s->nchannels; i++) id[i] = llround(s->freq_mhz[i] * 1e6);
     struct gaps *gaps = caller_alloc(caller, sizeof *gaps);
-    char *name = caller_alloc(caller, strlen(path) + 6);
-    strcat(strcpy(name, path), ".gaps");
-    if (gaps_read(gaps, name, s->nchannels, &error) != BR_OK)
+    if (gaps_read(gaps, caller_beside(caller, path, ".gaps"), s->nchannels, &error) != BR_OK)
         return caller_fail_at(caller, "files", "%s", error.text);
     gaps->gap = caller_keep(caller, gaps->gap, gaps->count * sizeof *gaps->gap);
     uint64_t first = (uint64_t)((int64_t)r.first + later);
@@ -212,5 +210,8 @@ static const struct reader *choose(struct caller *caller, const struct file_list
                                                                                      : &dada_reader;
 }
 
-const struct format format_dada = {
-    .name = "dada", .sideband = "SIDEBAND (or the sign of BW)", .probe = dada_probe, .choose = choose};
+const struct format format_dada = {.name = "dada",
+                                   .sideband = "SIDEBAND (or the sign of BW)",
+                                   .probe = dada_probe,
+                                   .info = dada_info,
+                                   .choose = choose};

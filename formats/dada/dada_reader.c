@@ -113,9 +113,8 @@ static int describe_file(struct caller *caller, const char *path, const char *co
                                 .begin = recording->first,
                                 .end = recording->first + samples};
 
-    char *name = caller_alloc(caller, strlen(path) + 6);
-    strcat(strcpy(name, path), ".gaps");
-    if (gaps_read(&segment->gaps, name, recording->stream.nchannels, &error) != BR_OK)
+    if (gaps_read(&segment->gaps, caller_beside(caller, path, ".gaps"), recording->stream.nchannels,
+                  &error) != BR_OK)
         return caller_fail_at(caller, "files", "%s", error.text);
     segment->gaps.gap =
         caller_keep(caller, segment->gaps.gap, segment->gaps.count * sizeof *segment->gaps.gap);

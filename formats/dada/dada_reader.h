@@ -8,9 +8,11 @@
 /* Files that follow each other, of any product; bands_reader.c has the reader of files side by side. */
 extern const struct reader dada_reader;
 
-/* Bytes of the data of a file of `bytes` bytes: those behind FILE_SIZE are left out, with a warning. Errors are
- * the caller's, at `files`. */
+/* Bytes of the data of a file of `bytes` bytes: those behind FILE_SIZE are left out, with a warning. Errors
+ * are the caller's, at `files`. */
 int dada_payload(struct caller *caller, const struct recording *recording, const char *path, uint64_t bytes,
                  uint64_t *payload);
+
+int dada_info(struct caller *caller, const char *path);
 
 #endif

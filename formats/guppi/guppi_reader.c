@@ -1,4 +1,5 @@
 /* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
+#include "formats/guppi/guppi_reader.h"
 #include "buffers/regular_file.h"
 #include "formats/common/hints.h"
 #include "formats/guppi/guppi_times.h"
@@ -296,5 +297,8 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
 }
 
 static const struct reader reader = EXTENTS_READER(describe);
-const struct format format_guppi = {
-    .name = "guppi", .sideband = "the sign of OBSBW", .probe = guppi_probe, .reader = &reader};
+const struct format format_guppi = {.name = "guppi",
+                                    .sideband = "the sign of OBSBW",
+                                    .probe = guppi_probe,
+                                    .info = guppi_info,
+                                    .reader = &reader};

@@ -43,4 +43,6 @@ struct kotekan_frame;
 int kotekan_each_frame(struct caller *caller, const char *path, struct kotekan_frame *frame,
                        int (*take)(void *self, size_t file), void *self, size_t file);
 
+int kotekan_info(struct caller *caller, const char *path);
+
 #endif

@@ -211,4 +211,5 @@ static const struct reader *choose(struct caller *caller, const struct file_list
     return kotekan_arrays_are(files->path[0]) ? &kotekan_arrays_reader : &field_reader;
 }
 
-const struct format format_kotekan = {.name = "kotekan", .probe = kotekan_raw_probe, .choose = choose};
+const struct format format_kotekan = {
+    .name = "kotekan", .probe = kotekan_raw_probe, .info = kotekan_info, .choose = choose};

@@ -453,4 +453,5 @@ static const struct reader reader = {.size = sizeof(struct vdif_reader),
                                      .start = vdif_reader_start,
                                      .fill = vdif_reader_fill,
                                      .stop = vdif_reader_stop};
-const struct format format_vdif = {.name = "vdif", .probe_file = vdif_probe_file, .reader = &reader};
+const struct format format_vdif = {
+    .name = "vdif", .probe_file = vdif_probe_file, .info = vdif_info, .reader = &reader};

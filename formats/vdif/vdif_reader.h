@@ -191,4 +191,6 @@ void vdif_rewind(struct vdif_reader *r);
 
 extern const struct format format_vdif;
 
+int vdif_info(struct caller *caller, const char *path);
+
 #endif
