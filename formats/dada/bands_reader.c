@@ -7,20 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file's description, without what the user says of the channels of all files together. */
-static int describe_file(struct caller *caller, const char *path, const char *coding, struct recording *r,
-                         uint64_t *file_bytes, struct br_error *error)
+/* What the pipeline says, but for the channels of all files together. */
+static struct br_stream_hints hints_of_one(const struct caller *caller)
 {
     struct br_stream_hints hints = *caller->hints;
-    struct dada_header header;
     hints.nfreq = 0;
     hints.freq_mhz = NULL;
-    int status = dada_read(&header, path, file_bytes, error);
-    if (status != BR_OK) return status;
-    struct recording_memory memory = {caller->alloc, caller->owner};
-    status = recording_describe(r, &header, &hints, caller->telescope, coding, memory, error);
-    dada_free(&header);
-    return status;
+    return hints;
 }
 
 /* E[time][freq][pol][dish], a step for each base sample. */
@@ -33,26 +26,6 @@ static bool is_field(const struct recording *r)
                 r->stream.zone[0].factor == 1;
     for (unsigned i = 0; good && i < 4; i++) good = strcmp(a->axis[i].name, axes[i]) == 0;
     return good;
-}
-
-/* True for files of the electric field that do not all have the same channels, or whose axes lie in another
- * order than the stream's, or of which some channels are wanted. */
-static bool bands_are_needed(struct caller *caller, const struct file_list *files, const char *coding,
-                             bool in_parts)
-{
-    struct recording first, r;
-    uint64_t bytes;
-    bool needed = in_parts;
-    for (size_t i = 0; i < files->count; i++) {
-        struct br_error ignored = {0}; /* the reader that is chosen says what is wrong */
-        struct recording *this = i == 0 ? &first : &r;
-        if (describe_file(caller, files->path[i], coding, this, &bytes, &ignored) != BR_OK) return false;
-        if (!is_field(this)) return false;
-        needed = needed || !this->plain || this->stream.nchannels != first.stream.nchannels ||
-                 memcmp(this->stream.freq_mhz, first.stream.freq_mhz,
-                        this->stream.nchannels * sizeof(double)) != 0;
-    }
-    return needed;
 }
 
 /* What the files must have in common, and the samples between their epochs. */
@@ -121,44 +94,28 @@ static int add_blocks(struct caller *caller, struct extents *e, const struct rec
 static int add_file(struct caller *caller, struct extents *e, struct channel_groups *groups, size_t file,
                     const char *coding, struct recording *base)
 {
-    struct br_error error = {0};
-    struct recording r;
-    uint64_t bytes = 0, left = 0;
+    struct dada_file f;
+    struct br_stream_hints hints = hints_of_one(caller);
     int64_t later = 0;
     const char *path = e->files.path[file];
-    if (describe_file(caller, path, coding, &r, &bytes, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
-    if (file == 0) *base = r;
-    int status = compare(caller, base, e->files.path[0], &r, path, &later);
+    int status = dada_describe_file(caller, path, &hints, coding, &f);
     if (status != BR_OK) return status;
-    uint64_t payload;
-    status = dada_payload(caller, &r, path, bytes, &payload);
+    const struct recording *r = &f.recording;
+    const struct br_stream *s = &r->stream;
+    if (file == 0) *base = *r;
+    status = compare(caller, base, e->files.path[0], r, path, &later);
+    if (status == BR_OK) status = check_whole(caller, r, path, f.payload, f.left);
     if (status != BR_OK) return status;
-    uint64_t samples = recording_samples(&r, payload, &left);
-    status = check_whole(caller, &r, path, payload, left);
-    if (status != BR_OK) return status;
-    if (left > 0 || samples < r.samples || payload < r.announced)
-        caller_warn(caller, "%s is truncated: its %llu whole samples are replayed", path,
-                    (unsigned long long)samples);
-    const struct br_stream *s = &r.stream;
+    dada_move(&f, later);
     int64_t *id = caller_alloc(caller, s->nchannels * sizeof *id);
     for (size_t i = 0; i < s->nchannels; i++) id[i] = llround(s->freq_mhz[i] * 1e6);
-    struct gaps *gaps = caller_alloc(caller, sizeof *gaps);
-    if (gaps_read(gaps, caller_beside(caller, path, ".gaps"), s->nchannels, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
-    gaps->gap = caller_keep(caller, gaps->gap, gaps->count * sizeof *gaps->gap);
-    uint64_t first = (uint64_t)((int64_t)r.first + later);
-    for (size_t i = 0; i < gaps->count; i++) {
-        gaps->gap[i].first = (uint64_t)((int64_t)gaps->gap[i].first + later);
-        gaps->gap[i].reach = (uint64_t)((int64_t)gaps->gap[i].reach + later);
-    }
     struct extent like = {.file = file,
-                          .offset = r.payload_offset,
-                          .first = first,
-                          .end = first + samples,
+                          .offset = r->payload_offset,
+                          .first = f.first,
+                          .end = f.first + f.samples,
                           .channel = (uint32_t)channels_add(caller, groups, s->nchannels, id, s->freq_mhz),
-                          .gaps = gaps->count > 0 ? gaps : NULL};
-    return add_blocks(caller, e, &r, payload, &like);
+                          .gaps = f.gaps};
+    return add_blocks(caller, e, r, f.payload, &like);
 }
 
 static int describe(struct caller *caller, void *self, const struct file_list *files,
@@ -203,11 +160,27 @@ static const struct reader bands_reader = {.size = sizeof(struct extents),
                                            .fill = extents_fill,
                                            .stop = extents_stop};
 
+/* Files of the electric field that do not all have the same channels, or whose axes lie in another order than
+ * the stream's, or of which some channels are wanted, are put side by side. Where a file cannot be read, the
+ * reader that is chosen says what is wrong. */
 static const struct reader *choose(struct caller *caller, const struct file_list *files,
                                    const struct read_options *options)
 {
-    return bands_are_needed(caller, files, options->coding, options->part.count > 1) ? &bands_reader
-                                                                                     : &dada_reader;
+    struct recording first, r;
+    uint64_t bytes;
+    struct br_stream_hints hints = hints_of_one(caller);
+    bool bands = options->part.count > 1;
+    for (size_t i = 0; i < files->count; i++) {
+        struct br_error ignored = {0};
+        struct recording *this = i == 0 ? &first : &r;
+        if (dada_describe(caller, files->path[i], &hints, options->coding, this, &bytes, &ignored) != BR_OK)
+            return i == 0 || first.flat ? &dada_flat_reader : &dada_framed_reader;
+        if (!is_field(this)) return first.flat ? &dada_flat_reader : &dada_framed_reader;
+        bands = bands || !this->plain || this->stream.nchannels != first.stream.nchannels ||
+                memcmp(this->stream.freq_mhz, first.stream.freq_mhz,
+                       this->stream.nchannels * sizeof(double)) != 0;
+    }
+    return bands ? &bands_reader : &dada_flat_reader;
 }
 
 const struct format format_dada = {.name = "dada",

@@ -5,30 +5,12 @@
 #define BEAMRING_FORMATS_KOTEKAN_KOTEKAN_ARRAYS_H
 
 #include "formats/kotekan/kotekan_array.h"
-#include "formats/pieces/extents.h"
-
-struct array_frame {
-    size_t file;
-    uint64_t offset, first, samples,
-        begin; /* base samples; delivered from `begin` on, an earlier frame has what is before */
-};
+#include "formats/pieces/framed.h"
 
 struct kotekan_arrays {
-    struct br_stream stream;
+    struct framed framed;
     struct kotekan_array like; /* how all frames are made, but for the number of steps */
-    struct file_list files;
-    size_t count, room;
-    struct array_frame *frame; /* [count] by time */
-    uint64_t end;              /* of a pass, base sample */
-    uint64_t passes;
-
-    /* while running */
-    uint64_t pass, cursor;
-    size_t at, loaded; /* frames; loaded: the one in `source`, SIZE_MAX for none */
-    int fd;
-    size_t fd_file;
-    struct br_frame source;
-    uint8_t *raw; /* a frame as it is in the file, where it is not as ours */
+    size_t room;               /* of framed.block while frames are found */
 };
 
 /* True when the first file's first frame is no plain electric field, so that kotekan_arrays_reader reads it

@@ -1,7 +1,8 @@
 /* extents.c - reading the samples of extents into frames: which pieces there are. */
 #include "formats/pieces/extents.h"
-#include "buffers/regular_file.h"
+#include "formats/common/fileio.h"
 #include "formats/dada/recording.h"
+#include "formats/pieces/feed.h"
 #include "formats/pieces/reading.h"
 
 #include "formats/chime/chime_hdf5.h"
@@ -20,36 +21,47 @@ enum {
 
 /* --- start and stop ------------------------------------------------------------------------------ */
 
+/* Scratch memory of a thread. */
+static size_t scratch_of(const struct extents *e, const struct extent *x)
+{
+    enum { PLANES = EXTENTS_PLANES * (EXTENTS_PLANE + EXTENTS_PLANE_PAD) };
+    if (x->chunks != NULL) return chime_scratch(x->chunks) > PLANES ? chime_scratch(x->chunks) : PLANES;
+    if (extent_is_contiguous(e, x)) return feed_scratch(e->direct);
+    size_t row = x->nchannels * e->cell_bytes;
+    if (x->stride_time > row) row = (size_t)x->stride_time;
+    return row + EXTENTS_PAGE > PLANES ? row + EXTENTS_PAGE : PLANES;
+}
+
 int extents_start(struct caller *caller, void *self)
 {
     struct extents *e = self;
-    size_t scratch = EXTENTS_PLANES * (EXTENTS_PLANE + EXTENTS_PLANE_PAD);
+    size_t scratch = 0, frame = br_stream_max_bytes(&e->stream);
     for (size_t i = 0; i < e->count; i++) {
         const struct extent *x = &e->extent[i];
-        size_t row = (x->stride_time > x->nchannels * e->cell_bytes ? (size_t)x->stride_time
-                                                                    : x->nchannels * e->cell_bytes) +
-                     EXTENTS_PAGE,
-               bytes = x->chunks != NULL ? chime_scratch(x->chunks) : row;
+        size_t bytes = scratch_of(e, x);
         if (bytes > scratch) scratch = bytes;
         e->has_chunks = e->has_chunks || x->chunks != NULL;
+        e->has_gaps = e->has_gaps || x->gaps != NULL;
     }
     e->cursor = e->first;
     e->pass = 0;
     const struct extent *like = &e->extent[0];
-    bool planes = like->chunks == NULL && !extent_is_row_wise(e, like);
-    size_t frame = e->row_bytes * (size_t)e->stream.frame_samples;
+    bool planes = like->chunks == NULL && !extent_is_contiguous(e, like) && !extent_is_row_wise(e, like);
     e->far = planes ? frame > (size_t)FAR_PLANES : reading_is_far(frame);
     e->fd = malloc(e->files.count * sizeof *e->fd);
+    e->fd_direct = calloc(e->files.count, sizeof *e->fd_direct);
     e->open = malloc(e->files.count * sizeof *e->open);
     e->needed = calloc(e->files.count, sizeof *e->needed);
     /* at most one more piece for each extent that a frame meets, and for each group of channels */
     e->pieces_room = 64 + 2 * (frame / PART) + e->stream.nchannels;
     e->piece = malloc(e->pieces_room * sizeof *e->piece);
     e->stop = calloc(e->count, sizeof *e->stop);
-    e->pool = pool_start(caller, pool_threads(caller, e->threads), scratch);
-    if (e->fd == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL || e->stop == NULL ||
-        e->pool == NULL)
-        return caller_no_memory(caller, scratch * pool_threads(caller, e->threads));
+    bool all = e->threads == 0 && (e->direct || caller->gpu);
+    e->nthreads = pool_threads(caller, all ? caller->run->threads(caller->owner) : e->threads);
+    e->pool = pool_start(caller, e->nthreads, scratch);
+    if (e->fd == NULL || e->fd_direct == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL ||
+        e->stop == NULL || e->pool == NULL)
+        return caller_no_memory(caller, scratch * e->nthreads);
     for (size_t i = 0; i < e->files.count; i++) e->fd[i] = -1;
     for (size_t i = 0; i < e->count; i++)
         if (e->extent[i].end > e->needed[e->extent[i].file]) e->needed[e->extent[i].file] = e->extent[i].end;
@@ -63,6 +75,7 @@ void extents_stop(struct caller *caller, void *self)
     pool_stop(e->pool);
     for (size_t i = 0; i < e->nopen; i++) close(e->fd[e->open[i]]);
     free(e->fd);
+    free(e->fd_direct);
     free(e->open);
     free(e->needed);
     free(e->piece);
@@ -70,6 +83,7 @@ void extents_stop(struct caller *caller, void *self)
     e->stop = NULL;
     e->pool = NULL;
     e->fd = NULL;
+    e->fd_direct = NULL;
     e->open = NULL;
     e->needed = NULL;
     e->piece = NULL;
@@ -80,9 +94,15 @@ static int open_file(struct caller *caller, struct extents *e, size_t file)
 {
     if (e->fd[file] >= 0) return BR_OK;
     struct br_error error = {0};
-    e->fd[file] = br_open_regular(e->files.path[file], 0, NULL, &error);
-    if (e->fd[file] < 0) return caller_fail(caller, BR_E_IO, "%s", error.text);
+    e->fd_direct[file] = e->direct;
+    e->fd[file] = fileio_open(e->files.path[file], &e->fd_direct[file], &error);
+    if (e->fd[file] < 0) return caller_fail(caller, error.status, "%s", error.text);
     e->open[e->nopen++] = file;
+    if (e->direct && !e->fd_direct[file] && !e->told) {
+        caller_warn(caller, "direct: the file system of %s has no direct reads; it is read as without",
+                    e->files.path[file]);
+        e->told = true;
+    }
     return BR_OK;
 }
 
@@ -137,7 +157,46 @@ static void mark(struct extents *e, const struct extent *x, uint64_t row, uint64
         memset(e->out->valid + (row + t) * n + x->channel, validity, x->nchannels);
 }
 
-/* Cuts samples [from, to) of an extent into pieces. */
+static void add_piece(struct extents *e, struct piece piece)
+{
+    if (e->npieces == e->pieces_room) run_pieces(e);
+    e->piece[e->npieces++] = piece;
+}
+
+static uint64_t step_of(const struct extents *e, uint64_t sample)
+{
+    return sample / e->stream.zone[0].downsample;
+}
+
+/* Samples [from, to) of an extent that lies in the file as in the frame: slices, or straight to a GPU. */
+static int add_bytes(struct caller *caller, struct extents *e, size_t extent, uint64_t from, uint64_t to,
+                     uint64_t row)
+{
+    const struct extent *x = &e->extent[extent];
+    uint64_t begin = (step_of(e, from) - step_of(e, x->first)) * e->row_bytes, at = begin,
+             end = begin + br_time_steps(from, to - from, e->stream.zone[0].downsample) * e->row_bytes;
+    bool direct = e->fd_direct[x->file];
+    struct feed_source source = {.fd = e->fd[x->file],
+                                 .path = e->files.path[x->file],
+                                 .direct = direct,
+                                 .offset = x->offset + begin,
+                                 .bytes = (size_t)(end - begin)};
+    if (caller->gpu)
+        return feed_frame(caller, e->pool, e->nthreads < 2, br_stream_max_bytes(&e->stream), &source,
+                          (uint8_t *)e->out->data + row * e->row_bytes);
+    /* where single cells can be missing, whole cells; direct reads begin with blocks of the file */
+    uint64_t unit = e->coding == CODING_CHIME ? e->cell_bytes : 1, most = direct ? FEED_DIRECT : FEED_SLICE,
+             slice = most / unit > 0 ? most / unit * unit : unit,
+             stop = at + slice - (direct && unit == 1 ? source.offset % FILEIO_BLOCK : 0);
+    for (; at < end; at = stop, stop += slice)
+        add_piece(e, (struct piece){.extent = extent,
+                                    .from = at,
+                                    .to = stop < end ? stop : end,
+                                    .row = row * e->row_bytes + (at - begin)});
+    return BR_OK;
+}
+
+/* Cuts samples [from, to) of another extent into pieces. */
 static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t to, uint64_t row)
 {
     const struct extent *x = &e->extent[extent];
@@ -146,21 +205,15 @@ static void add_pieces(struct extents *e, size_t extent, uint64_t from, uint64_t
     uint32_t across = planes ? extents_across(e, x) : x->nchannels;
     uint64_t step = x->chunks != NULL && x->chunks->bitshuffle ? x->chunks->chunk_rows
                     : planes                                   ? EXTENTS_PLANE / e->cell_bytes
-                    : bytes == e->row_bytes                    ? EXTENTS_PIECE / bytes
                                                                : PART / bytes;
     if (step == 0) step = 1;
     for (uint64_t at = from; at < to;) {
         uint64_t stop = planes ? at + step : (at - x->first) / step * step + step + x->first;
         if (stop > to) stop = to;
         for (uint32_t c = 0; c < x->nchannels; c += across) {
-            if (e->npieces == e->pieces_room) run_pieces(e);
-            e->piece[e->npieces++] = (struct piece){extent,
-                                                    at,
-                                                    stop,
-                                                    row + (at - from),
-                                                    c,
-                                                    x->nchannels - c < across ? x->nchannels - c : across,
-                                                    e->stop[extent]};
+            add_piece(e,
+                      (struct piece){extent, at, stop, row + (at - from), c,
+                                     x->nchannels - c < across ? x->nchannels - c : across, e->stop[extent]});
         }
         at = stop;
     }
@@ -174,12 +227,11 @@ static void count_duplicates(struct caller *caller, struct extents *e, uint64_t 
     e->duplicates %= e->stream.nchannels;
 }
 
-/* Samples [a, b) of this pass, as far as a track has them, from row `row` of the frame on. Returns the cells
- * covered, or a negative status. */
-static int64_t add_track(struct caller *caller, struct extents *e, struct track *track, uint64_t a,
-                         uint64_t b, uint64_t row)
+/* Samples [a, b) of this pass, `shift` samples late, as far as a track has them. Adds the channel-samples
+ * covered. Status. */
+static int add_track(struct caller *caller, struct extents *e, struct track *track, uint64_t a, uint64_t b,
+                     uint64_t shift, uint64_t *cells)
 {
-    uint64_t cells = 0;
     for (; track->at < track->count; track->at++) {
         size_t i = track->extent + track->at;
         const struct extent *x = &e->extent[i];
@@ -190,21 +242,37 @@ static int64_t add_track(struct caller *caller, struct extents *e, struct track 
             if (status != BR_OK) return status;
             bool as_read =
                 x->chunks != NULL && e->coding == CODING_CHIME; /* read_chunks says which are valid */
-            if (!e->all_there && !as_read) mark(e, x, row + (from - a), to - from, BR_VALID);
-            add_pieces(e, i, from, to, row + (from - a));
-            cells += (to - from) * x->nchannels;
+            uint64_t row = step_of(e, from + shift) - step_of(e, e->out->first);
+            if (!e->all_there && !as_read)
+                mark(e, x, row, br_time_steps(from, to - from, e->stream.zone[0].downsample), BR_VALID);
+            if (extent_is_contiguous(e, x))
+                status = add_bytes(caller, e, i, from, to, row);
+            else
+                add_pieces(e, i, from, to, row);
+            if (status != BR_OK) return status;
+            *cells += (to - from) * x->nchannels;
         }
         if (x->end > b) break; /* it goes on in the next frame */
         if (!x->overlap_meant && x->begin > x->first)
             count_duplicates(caller, e, (x->begin - x->first) * x->nchannels);
     }
-    return (int64_t)cells;
+    return BR_OK;
 }
 
-/* Zeros for the cells that no extent has. */
-static void clear_missing(struct extents *e, uint64_t cells)
+/* Clears the cells that no extent has; of one track, whole rows. Status. */
+static int clear_missing(struct caller *caller, struct extents *e, uint64_t rows)
 {
     uint8_t *data = e->out->data;
+    size_t n = e->stream.nchannels;
+    for (uint64_t t = 0; e->flat && t < rows; t++)
+        if (e->out->valid[t * n] == BR_MISSING) {
+            uint64_t first = t;
+            while (t + 1 < rows && e->out->valid[(t + 1) * n] == BR_MISSING) t++;
+            int status = caller->run->set_rows(caller->owner, data + first * e->row_bytes, e->row_bytes,
+                                               e->missing_byte, e->row_bytes, (size_t)(t + 1 - first));
+            if (status != BR_OK) return status;
+        }
+    uint64_t cells = e->flat ? 0 : rows * n;
     for (uint64_t i = 0; i < cells;) {
         if (e->out->valid[i] != BR_MISSING) {
             i++;
@@ -215,6 +283,7 @@ static void clear_missing(struct extents *e, uint64_t cells)
         memset(data + i * e->cell_bytes, 0, (size_t)(end - i) * e->cell_bytes);
         i = end;
     }
+    return BR_OK;
 }
 
 /* True when extents alone cover every cell of [a, b). */
@@ -239,7 +308,7 @@ static bool covered(const struct extents *e, uint64_t a, uint64_t b)
  * is `shift` samples late. Passes before it that the frame meets are marked as well. */
 static void mark_gaps(struct extents *e, uint64_t end, uint64_t shift)
 {
-    uint64_t length = e->last - e->first, begin = e->out->first;
+    uint64_t length = e->period, begin = e->out->first;
     for (size_t i = 0; i < e->count; i++) {
         const struct extent *x = &e->extent[i];
         if (x->gaps == NULL) continue;
@@ -258,8 +327,9 @@ static void mark_gaps(struct extents *e, uint64_t end, uint64_t shift)
 int extents_fill(struct caller *caller, void *self, struct br_frame *out)
 {
     struct extents *e = self;
-    uint64_t a = e->cursor, b = recording_frame_end(&e->stream, a), length = e->last - e->first;
-    uint64_t nchannels = e->stream.nchannels, shift = e->pass * length;
+    uint64_t a = e->cursor, b = recording_frame_end(&e->stream, a);
+    uint64_t nchannels = e->stream.nchannels, shift = e->pass * e->period;
+    unsigned d = e->stream.zone[0].downsample;
     out->first = a;
     out->samples = b - a;
     out->missing = 0;
@@ -267,31 +337,34 @@ int extents_fill(struct caller *caller, void *self, struct br_frame *out)
     e->npieces = 0;
     e->failed = 0;
     bool may_lack = e->coding == CODING_CHIME; /* its bytes can say that they were never written */
-    e->all_there = !(may_lack && e->has_chunks) && covered(e, a - shift, b - shift);
+    e->all_there = !(may_lack && e->has_chunks) && a >= shift && covered(e, a - shift, b - shift);
     out->complete = e->all_there && !may_lack;
     if (!out->complete)
-        memset(out->valid, e->all_there ? BR_VALID : BR_MISSING, (size_t)((b - a) * nchannels));
+        memset(out->valid, e->all_there ? BR_VALID : BR_MISSING, br_time_steps(a, b - a, d) * nchannels);
     uint64_t at = a, cells = 0;
     while (at < b) {
         if (at == e->last + shift) {
             if (e->passes != 0 && e->pass + 1 >= e->passes) break;
             e->pass++;
-            shift += length;
+            shift += e->period;
             for (size_t i = 0; i < e->ntracks; i++) e->track[i].at = 0;
             if (e->npieces > 0) run_pieces(e);
             close_files(e, UINT64_MAX);
         }
         uint64_t stop = e->last + shift < b ? e->last + shift : b;
-        for (size_t i = 0; i < e->ntracks; i++) {
-            int64_t got = add_track(caller, e, &e->track[i], at - shift, stop - shift, at - a);
-            if (got < 0) return (int)got;
-            cells += (uint64_t)got;
+        if (at < e->first + shift) at = e->first + shift < b ? e->first + shift : b;
+        for (size_t i = 0; i < e->ntracks && at < stop; i++) {
+            int status = add_track(caller, e, &e->track[i], at - shift, stop - shift, shift, &cells);
+            if (status != BR_OK) return status;
         }
         at = stop;
     }
     if (at == a) return READER_FINISHED;
     out->samples = at - a;
-    if (!out->complete && cells < (at - a) * nchannels) clear_missing(e, (at - a) * nchannels);
+    int status = BR_OK;
+    if (!out->complete && cells < (at - a) * nchannels)
+        status = clear_missing(caller, e, br_time_steps(a, at - a, d));
+    if (status != BR_OK) return status;
     run_pieces(e);
     if (e->failed != 0) return caller_fail(caller, e->failed, "%s", e->error.text);
     if (e->has_gaps) mark_gaps(e, at, shift);

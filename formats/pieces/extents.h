@@ -28,7 +28,11 @@ struct extent {
 struct extents {
     struct br_stream stream;
     enum coding coding;
-    size_t npol, ndish, element_bytes, cell_bytes, row_bytes; /* cell: one channel of one sample */
+    /* rows: time steps, of one base sample each but in flat recordings; cell: one channel of a row */
+    size_t npol, ndish, element_bytes, cell_bytes, row_bytes;
+    bool flat; /* any array whose rows lie one after the other in the files, of one track */
+    uint8_t missing_byte;
+    bool direct; /* past the page cache, where the file system can */
     struct file_list files;
     size_t count, room;
     struct extent *extent; /* sorted by channel, then time */
@@ -42,6 +46,7 @@ struct extents {
     bool all_there;       /* extents cover all of the frame that is being filled */
     bool far;             /* frames are written past the caches */
     uint64_t first, last; /* base samples of one pass; last is exclusive */
+    uint64_t period;      /* by which a pass follows the one before: whole rows */
     uint64_t passes;
     unsigned threads;
 
@@ -49,7 +54,10 @@ struct extents {
     uint64_t pass, cursor;
     uint64_t duplicates; /* channel-samples not counted yet */
     int *fd;             /* [files], -1: closed */
-    uint64_t *needed;    /* [files] end of its last extent */
+    bool *fd_direct;     /* [files] open for direct reads */
+    bool told;           /* that they are not, though wanted */
+    unsigned nthreads;
+    uint64_t *needed; /* [files] end of its last extent */
     size_t nopen;
     size_t *open; /* [files] indices of open files */
     struct pool *pool;
@@ -67,6 +75,9 @@ struct extents {
  * extents that have some, not all channels in common; holes longer than max_gap_s; more parts than bands. */
 int extents_configure(struct caller *caller, struct extents *e, const struct read_options *options,
                       uint64_t row_samples);
+
+/* The second half of it, for extents whose stream is complete: sorts and joins. */
+int extents_join(struct caller *caller, struct extents *e, double max_gap_s);
 
 /* Leaves the tracks of a part, or some channels of the only track. What was joined is whole. */
 int extents_take_part(struct caller *caller, struct extents *e, const struct part *part);
@@ -119,6 +130,7 @@ int extents_elements(struct caller *caller, const char *file, size_t elements, s
 
 /* How the bytes of an extent lie: all inputs of a channel's sample side by side; and all channels of a
  * sample, too (other channels may lie between one sample and the next). */
+bool extent_is_contiguous(const struct extents *e, const struct extent *x); /* rows as in the frame */
 bool extent_cell_is_whole(const struct extents *e, const struct extent *x);
 bool extent_is_row_wise(const struct extents *e, const struct extent *x);
 
@@ -135,8 +147,8 @@ enum {
 /* Some samples of an extent, for one thread. */
 struct piece {
     size_t extent;
-    uint64_t from, to;           /* base samples of the files */
-    uint64_t row;                /* of the output frame, of `from` */
+    uint64_t from, to;           /* base samples of the files; of a contiguous extent, bytes */
+    uint64_t row;                /* of the output frame, of `from`; or the byte of its data */
     uint32_t channel, nchannels; /* of the extent */
     struct chime_stop stop;      /* where an earlier piece of it ended */
 };

@@ -79,7 +79,7 @@ static int join_track(struct caller *caller, struct extents *e, struct track *tr
     return BR_OK;
 }
 
-static int join(struct caller *caller, struct extents *e, double max_gap)
+int extents_join(struct caller *caller, struct extents *e, double max_gap)
 {
     qsort(e->extent, e->count, sizeof *e->extent, by_place);
     for (size_t i = 0; i < e->count; i++)
@@ -114,9 +114,16 @@ static int join(struct caller *caller, struct extents *e, double max_gap)
                 "%g s: replay them separately, or raise max_gap_s",
                 e->files.path[x->file], late, max_gap);
     }
+    e->period = e->last - e->first;
     if (e->last <= e->first)
         return caller_fail_at(caller, "files", "%s has a header but not one whole sample", e->files.path[0]);
     return BR_OK;
+}
+
+bool extent_is_contiguous(const struct extents *e, const struct extent *x)
+{
+    return e->flat || (x->chunks == NULL && x->nchannels == e->stream.nchannels &&
+                       x->stride_time == e->row_bytes && extent_is_row_wise(e, x));
 }
 
 /* Where the bytes of an extent lie relative to each other. */
@@ -140,7 +147,7 @@ int extents_configure(struct caller *caller, struct extents *e, const struct rea
     for (size_t i = 0; i < e->count; i++) e->has_gaps = e->has_gaps || e->extent[i].gaps != NULL;
     e->cell_bytes = e->npol * e->ndish * e->element_bytes;
     e->row_bytes = e->cell_bytes * part_most_channels(&options->part, s->nchannels); /* alike in all parts */
-    int status = join(caller, e, options->max_gap_s);
+    int status = extents_join(caller, e, options->max_gap_s);
     if (status != BR_OK) return status;
     if (frame_samples == 0) {
         bool planes = !extent_is_row_wise(e, &e->extent[0]) && e->extent[0].chunks == NULL;

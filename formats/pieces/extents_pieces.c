@@ -5,6 +5,7 @@
 #include "formats/chime/chime_hdf5.h"
 #include "formats/chime/planes.h"
 #include "formats/common/fileio.h"
+#include "formats/pieces/feed.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -38,6 +39,23 @@ void extents_put_cells(const struct extents *e, const uint8_t *in, size_t in_pit
     }
 }
 
+/* Rows that lie in the file as in the frame: bytes, which need not be whole rows. */
+static int read_bytes(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
+{
+    const struct extent *x = &e->extent[p->extent];
+    uint8_t *to = (uint8_t *)e->out->data + p->row;
+    struct feed_source source = {.fd = e->fd[x->file],
+                                 .path = e->files.path[x->file],
+                                 .direct = e->fd_direct[x->file],
+                                 .offset = x->offset + p->from,
+                                 .bytes = (size_t)(p->to - p->from)};
+    int status = feed_read(&source, to, scratch, error);
+    if (status != BR_OK || e->coding == CODING_INT4X2) return status;
+    extents_put_cells(e, to, 0, to, 0, source.bytes, 1,
+                      e->coding == CODING_CHIME ? e->out->valid + p->row / e->cell_bytes : NULL, 0);
+    return BR_OK;
+}
+
 /* Samples as they stand in the frame, or a part of its rows. */
 static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
 {
@@ -47,9 +65,8 @@ static int read_rows(struct extents *e, const struct piece *p, uint8_t *scratch,
     uint8_t *out = (uint8_t *)e->out->data + p->row * e->row_bytes + x->channel * e->cell_bytes;
     uint8_t *valid = e->out->valid + p->row * nchannels + x->channel;
     uint64_t at = x->offset + (p->from - x->first) * pitch;
-    bool whole = row == e->row_bytes && (pitch == row || row >= LONG_ROW);
-    size_t room = whole && pitch == row ? (size_t)EXTENTS_PIECE : (size_t)SLAB,
-           most = room / pitch > 0 ? room / pitch : 1;
+    bool whole = row == e->row_bytes && row >= LONG_ROW;
+    size_t most = (size_t)SLAB / pitch > 0 ? (size_t)SLAB / pitch : 1;
     if (pitch > row && row >= LONG_ROW) most = 1; /* what lies between the rows is not read */
     for (size_t i = 0; i < n; i += most) {
         size_t rows = n - i < most ? n - i : most;
@@ -144,9 +161,10 @@ void extents_read_piece(void *arg, size_t job, void *scratch)
     const struct piece *p = &e->piece[job];
     const struct extent *x = &e->extent[p->extent];
     struct br_error error = {0};
-    int status = x->chunks != NULL          ? read_chunks(e, p, scratch, &error)
-                 : extent_is_row_wise(e, x) ? read_rows(e, p, scratch, &error)
-                                            : extents_read_planes(e, p, scratch, &error);
+    int status = x->chunks != NULL            ? read_chunks(e, p, scratch, &error)
+                 : extent_is_contiguous(e, x) ? read_bytes(e, p, scratch, &error)
+                 : extent_is_row_wise(e, x)   ? read_rows(e, p, scratch, &error)
+                                              : extents_read_planes(e, p, scratch, &error);
     if (status != BR_OK) piece_failed(e, &error);
     coding_settle();
 }
