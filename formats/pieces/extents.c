@@ -185,7 +185,10 @@ static int add_bytes(struct caller *caller, struct extents *e, size_t extent, ui
         return feed_frame(caller, e->pool, e->nthreads < 2, br_stream_max_bytes(&e->stream), &source,
                           (uint8_t *)e->out->data + row * e->row_bytes);
     /* where single cells can be missing, whole cells; direct reads begin with blocks of the file */
-    uint64_t unit = e->coding == CODING_CHIME ? e->cell_bytes : 1, most = direct ? FEED_DIRECT : FEED_SLICE,
+    uint64_t unit = e->coding == CODING_CHIME ? e->cell_bytes : 1,
+             most = direct    ? FEED_DIRECT
+                    : e->flat ? FEED_SLICE
+                              : EXTENTS_PIECE,
              slice = most / unit > 0 ? most / unit * unit : unit,
              stop = at + slice - (direct && unit == 1 ? source.offset % FILEIO_BLOCK : 0);
     for (; at < end; at = stop, stop += slice)
