@@ -144,7 +144,7 @@ def test_open_periods_are_refused():
 
 
 def test_a_period_passes_between_two_files():
-    """A silence of exactly one period is no continuation."""
+    """A silence of exactly one period does not continue the stream."""
     board = BOARDS[0]
     with harness.scratch() as d:
         for name, first in (("b", FS * 5), ("a", FS * 9 + board.period)):
