@@ -1,5 +1,5 @@
-"""Pipelines whose parameters are legal and extreme, within what `beamring stages NAME` allows. `check` accepts
-or refuses them; those that it accepts and that need little memory run, for a moment."""
+"""Pipelines whose parameters are legal and extreme, within what `beamring stages NAME` allows. `check`
+accepts or refuses them; those that it accepts and that need little memory run for a moment."""
 import contextlib
 import functools
 import os
