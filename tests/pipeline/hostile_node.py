@@ -377,6 +377,28 @@ def test_signals_when_there_is_nothing_to_print():
                 pass
 
 
+MOVING = """  - {stage: baseband_beamform, in: field, out: moving, beams: {directions: [[0, 0]],
+     rates: [[1e-4, 0]], reference_ns: -1}}
+  - {stage: record, in: moving, overwrite: true, prefix: moving, file_bytes: 40960}
+"""
+
+
+def test_signals_are_for_the_main_thread():
+    """Also in a node whose stages have threads of their own: the writers of dumps, the maker of weights."""
+    with node(DUMPED + MOVING, env={"OPENBLAS_NUM_THREADS": "1"}) as n:  # whose threads are there before
+        n.wait_until(lambda s: s["ready"], what="ready")
+        handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+        tasks = f"/proc/{n.process.pid}/task"
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/status") as f:
+                status = f.read()
+            blocked = int(re.search(r"SigBlk:\s+(\w+)", status)[1], 16)
+            bits = [bool(blocked >> (s - 1) & 1) for s in handled]
+            assert bits == [int(task) != n.process.pid] * len(handled), (status.splitlines()[0], bits)
+        assert len(os.listdir(tasks)) > 6
+        n.end()
+
+
 def test_standard_streams_that_are_closed():
     """Whichever of 0, 1 and 2 are closed: nothing that a pipeline opens takes their place."""
     text = DUMPED.split("pipeline:")[0] + """pipeline:
@@ -454,7 +476,8 @@ def test_dumps_replace_nothing():
 if __name__ == "__main__":
     harness.main([
         test_requests_while_a_pipeline_is_stopped, test_traffic_while_nodes_restart,
-        test_signals_when_there_is_nothing_to_print, test_standard_streams_that_are_closed,
-        test_dumps_replace_nothing, test_no_request_holds_the_loop_up, test_nothing_is_expanded,
+        test_signals_when_there_is_nothing_to_print, test_signals_are_for_the_main_thread,
+        test_standard_streams_that_are_closed, test_dumps_replace_nothing,
+        test_no_request_holds_the_loop_up, test_nothing_is_expanded,
         test_files_that_are_no_pipelines_are_not_quoted
     ])
