@@ -289,6 +289,11 @@ def main():
                 Process.end_all(d)
         counts[kind] += 1
 
+    def tell():
+        print("cases:", ", ".join(f"{kind} {n}" for kind, n in counts.items()))
+        print("tried:", ", ".join(f"{n} {what}" for what, n in sorted(COUNTS.items())), flush=True)
+
+    signal.signal(signal.SIGUSR1, lambda *_: tell())  # how far it is
     numbers = itertools.count() if options.case is None else [options.case]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         running = set()
@@ -302,8 +307,7 @@ def main():
                     task.result()
     for task in running:
         task.result()
-    print("cases:", ", ".join(f"{kind} {n}" for kind, n in counts.items()))
-    print("tried:", ", ".join(f"{n} {what}" for what, n in sorted(COUNTS.items())))
+    tell()
     sys.exit(1 if failed else 0)
 
 
