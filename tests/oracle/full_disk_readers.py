@@ -35,7 +35,8 @@ def vdif_file(path):
                 frame = f.read_frame()
             except (EOFError, AssertionError, ValueError, OSError):
                 return np.array(found)
-            found.append((frame.header["thread_id"], frame.header["frame_nr"], *np.asarray(frame.data).ravel()))
+            header = frame.header
+            found.append((header["thread_id"], header["frame_nr"], *np.asarray(frame.data).ravel()))
 
 
 def filterbank(path):

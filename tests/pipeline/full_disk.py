@@ -1,9 +1,9 @@
 """Every writer onto a file system that becomes full: the run fails, and what its message says is there can be
 read, by others' software too, and is what a run with room enough wrote.
 
-File systems are a limit of a file's length, a small tmpfs, and a small ext4 on a loop device; the last two are
-left out where they cannot be mounted. BEAMRING_READERS_PYTHON names a Python that has baseband, sigpyproc and
-pyuvdata; without it h5py and numpy look at the files alone."""
+File systems are a limit of a file's length, a small tmpfs, and a small ext4 on a loop device; the last two
+are left out where they cannot be mounted. BEAMRING_READERS_PYTHON names a Python that has baseband, sigpyproc
+and pyuvdata; without it h5py and numpy look at the files alone."""
 import contextlib
 import glob
 import json
@@ -18,7 +18,7 @@ from overwrite import FIELD, VISIBILITIES, WRITERS
 SAMPLES = 65536
 FORMATS = {name: WRITERS[name] for name in ("dada", "vdif", "guppi", "chime")}
 FORMATS["vdif"] = FORMATS["vdif"].replace("MORE", "vdif_samples: 64, MORE")
-FORMATS["filterbank"] = WRITERS["filterbank"].replace("levels, directory", "levels, beams: [0, 3], directory") \
+FORMATS["filterbank"] = WRITERS["filterbank"].replace("levels, dir", "levels, beams: [0, 3], dir") \
     .replace("integrate: 16", "integrate: 1")
 FORMATS["uvh5"] = VISIBILITIES.replace("MORE", "integrations: 0, MORE")
 # What a message names; None: nothing, and what is whole in the file counts.
