@@ -85,7 +85,7 @@ def test_what_stages_do():
         slow = f"""pipeline:
   - {{stage: replay, files: {path}, realtime: true, loop: 0, frame_samples: 6000, out: field}}
   - {{stage: t_pass, name: pass, in: field, out: passed}}
-  - {{stage: t_sink, name: sink, in: passed}}
+  - {{stage: t_sink, name: sink, check: false, in: passed}}
 """
         with node(slow) as n:
             n.wait_until(lambda s: does(s).get("pass") == does(s).get("sink") == "waits for input",
