@@ -189,12 +189,12 @@ static int check_result(struct worker *w, int result)
     return BR_OK;
 }
 
-/* Somebody looks: what is about to be published goes into the preview, too. */
+/* Somebody looks: the frame that is about to be published goes into the preview, too. */
 static void show(struct br_edge *edge, const struct br_frame *frame)
 {
-    struct br_preview *preview = atomic_exchange_explicit(&edge->preview, NULL, memory_order_acquire);
-    if (preview == NULL) return;
-    br_preview_fill(preview, &edge->stream, frame);
+    struct br_preview *preview = atomic_load_explicit(&edge->preview, memory_order_acquire);
+    if (preview == NULL || !br_preview_add(preview, &edge->stream, frame)) return;
+    atomic_store_explicit(&edge->preview, NULL, memory_order_relaxed);
     atomic_store_explicit(&preview->state, PREVIEW_FILLED, memory_order_release);
 }
 
