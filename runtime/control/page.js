@@ -180,8 +180,8 @@ async function readBoards() {
   const rank = b => (worst.indexOf(b.state) + worst.length + 1) % (worst.length + 1); /* good ones last */
   list.sort((a, b) => rank(a) - rank(b));
   fill($("boards"), list.map(b => [(several ? b.stage + ", " : "") + b.board, [WORRY[b.state] || "", b.state],
-    brief(b.packets_per_s), b.lost_per_s ? brief(b.lost_per_s) : "", b.lost ? brief(b.lost) : "",
-    b.last_seen_s === null ? "never" : b.last_seen_s < 1.5 ? "now" : duration(b.last_seen_s) + " ago"]));
+    b.last_seen_s === null ? "never" : b.last_seen_s < 1.5 ? "now" : duration(b.last_seen_s) + " ago",
+    brief(b.packets_per_s), b.lost_per_s ? brief(b.lost_per_s) : "", b.lost ? brief(b.lost) : ""]));
   put($("boards-title"), `Boards: ${list.filter(b => b.state === "sends").length} of ${boards} send all they should`);
 }
 

@@ -22,7 +22,7 @@ function duration(s) {
 /* --- colours and axes --- */
 
 const SPAN_S = 20; /* of the waterfall */
-const LEFT = 64, RIGHT = 74, TOP = 20, BOTTOM = 40, BAR = 12;
+const LEFT = 70, RIGHT = 74, TOP = 20, BOTTOM = 40, BAR = 12;
 
 /* Dark blue over green to yellow. */
 function colour(x) {
@@ -86,7 +86,7 @@ function axisY(p, values, at, title, says = String) {
     text(p, says(v), p.x - 7, at(v), "right");
     p.c.fillRect(p.x - 4, at(v) - 0.5, 4, 1);
   }
-  text(p, title, 10, p.y + p.h / 2, "center", true);
+  text(p, title, 8, p.y + p.h / 2, "center", true);
 }
 
 function bar(p, s) {
@@ -252,9 +252,11 @@ function paintSpectrum(p) {
 let fall = null, spectrum = null;
 function paint() {
   if (!shown) return;
-  paintMap(shown);
+  $("map").parentNode.classList.toggle("hidden", shown.items < 2);
+  $("spectrum").parentNode.classList.toggle("hidden", shown.freq_mhz.length < 2);
+  if (shown.items > 1) paintMap(shown);
   fall = paintFall(shown);
-  spectrum = paintSpectrum(shown);
+  spectrum = shown.freq_mhz.length > 1 ? paintSpectrum(shown) : null;
   sayItem(Math.round(shown.item / shown.item_step));
 }
 

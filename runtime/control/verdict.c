@@ -162,8 +162,8 @@ static void say_cause(const struct br_view *view, struct verdict *v, int feeds)
     if (what != NULL && call_s > STILL_S)
         snprintf(v->cause, sizeof v->cause, "it has waited for %.200s for %.1f s", what, call_s);
     else if (what != NULL)
-        snprintf(v->cause, sizeof v->cause, "it waits for %.200s (busy %.0f %% of the time)", what,
-                 100 * shares.busy);
+        snprintf(v->cause, sizeof v->cause, "it waits for %.200s %.0f %% of the time", what,
+                 100 * (shares.busy - shares.works));
     else if (now->trouble[0] != '\0')
         snprintf(v->cause, sizeof v->cause, "%s", now->trouble);
     else if (call_s > STILL_S)
@@ -171,8 +171,8 @@ static void say_cause(const struct br_view *view, struct verdict *v, int feeds)
     else if (now->wait_in != VIEW_NO_QUEUE && now->wait_in != feeds && shares.wait_in > 0.5)
         snprintf(v->cause, sizeof v->cause, "it waits for frames of '%.64s'", view->queue[now->wait_in].name);
     else
-        snprintf(v->cause, sizeof v->cause, "it is busy %.0f %% of the time, %.3g ms a frame",
-                 100 * shares.busy, 1e3 * shares.busy_s_per_frame);
+        snprintf(v->cause, sizeof v->cause, "it takes %.3g ms a frame, %.0f %% of the time",
+                 1e3 * shares.busy_s_per_frame, 100 * shares.busy);
 }
 
 /* How much of its time a stage works: on a GPU the kernels' time counts, as the host only enqueues them. */

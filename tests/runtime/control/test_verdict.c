@@ -140,7 +140,7 @@ static void test_slow_sink(void **state)
     struct verdict v = judge(&p);
     assert_int_equal(v.kind, VERDICT_LIMITS);
     assert_int_equal(v.stage, 2);
-    assert_string_equal(v.sentence, "sink limits the pipeline: it is busy 100 % of the time, 10 ms a frame; "
+    assert_string_equal(v.sentence, "sink limits the pipeline: it takes 10 ms a frame, 100 % of the time; "
                                     "queue 'b' before it is full");
     assert_int_equal(queue_state(&p.view, 1), QUEUE_FULL);
     /* The same when it stands still, in one call, for the disk. */
