@@ -11,6 +11,8 @@ import socket
 import sys
 import time
 
+from PIL import Image
+
 import browser
 import harness
 from capture_common import free_port
@@ -79,7 +81,9 @@ def keep(page, name, seconds=0):
         page.wait(f"columns.length && shown.now_ms - columns[0].at > {1000 * seconds}", seconds=60)
     if "BEAMRING_PICTURES" in os.environ:
         os.makedirs(os.environ["BEAMRING_PICTURES"], exist_ok=True)
-        page.screenshot(os.path.join(os.environ["BEAMRING_PICTURES"], name + ".png"))
+        path = os.path.join(os.environ["BEAMRING_PICTURES"], name + ".png")
+        page.screenshot(path)
+        Image.open(path).convert("RGB").quantize(48).save(path, optimize=True)
 
 
 def text_of(page, element):
