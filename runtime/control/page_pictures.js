@@ -117,7 +117,7 @@ function nameOf(p, k) {
   return words.join(", ") || "the only item";
 }
 
-/* Panels beside each other, each with its own items at [x, y]. */
+/* Panels from left to right, each with its own items at [x, y]. */
 function panelsOf(p) {
   const n = p.mean.length;
   if (p.positions) {

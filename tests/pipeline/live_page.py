@@ -1,8 +1,8 @@
 """The live page in a browser: it draws the pipeline of the file, shows where it is stuck and what flows.
 
     live_page.py              all tests; pictures go to the directory $BEAMRING_PICTURES, where it is given
-    live_page.py --pictures   the same, but waterfalls are waited for: docs/live-page.png is burst.png of these,
-                              docs/live-page-phone.png is dead_board.png
+    live_page.py --pictures   the same, but waterfalls are waited for: docs/live-page.png is burst.png of
+                              these, docs/live-page-phone.png is dead_board.png
 
 Look at all pictures when the page changes."""
 import json
@@ -83,7 +83,7 @@ def keep(page, name, seconds=0):
         os.makedirs(os.environ["BEAMRING_PICTURES"], exist_ok=True)
         path = os.path.join(os.environ["BEAMRING_PICTURES"], name + ".png")
         page.screenshot(path)
-        Image.open(path).convert("RGB").quantize(48).save(path, optimize=True)
+        Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 
 
 def text_of(page, element):
@@ -110,7 +110,8 @@ def test_graph_and_previews():
                  "(document.getElementById('map').getBoundingClientRect())")
         page.wait("shown && shown.item == 100 && columns.length > 3")
         assert text_of(page, "under").startswith("beam 100, "), text_of(page, "under")
-        assert "beyond its ends" in text_of(page, "map-text") and "beyond its ends" in text_of(page, "fall-text")
+        for text in ("map-text", "fall-text"):
+            assert "beyond its ends" in text_of(page, text), text_of(page, text)
         keep(page, "desktop", 15)
         for queue, caption in (("field", "2 pol × 64 dish"), ("grid", "gridp"), ("voltage", "beam")):
             page.run(f"document.querySelector('#graph g.queue[data-name={queue}]')"
@@ -129,8 +130,8 @@ def test_graph_and_previews():
         page.run("location.reload()")
         page.wait("typeof shown != 'undefined' && shown && shown.item == 70 && shown.queue == 'field'")
         page.wait("document.getElementById('under').textContent.startsWith('pol 1, dish 6, ')")
-        heads = page.run("[...document.querySelectorAll('#stages')].map(b => [...b.parentNode.tHead.rows[0].cells]"
-                         ".filter(c => c.offsetParent).map(c => c.textContent))[0]")
+        heads = page.run("[...document.getElementById('stages').parentNode.tHead.rows[0].cells]"
+                         ".filter(c => c.offsetParent).map(c => c.textContent)")
         assert "GPU" not in heads and "busy" in heads and "now" in heads, heads
         assert "sample" in text_of(page, "facts") and "UTC" in text_of(page, "facts"), text_of(page, "facts")
         # That hint is about this test's own reading of canvases.
@@ -164,9 +165,9 @@ def test_preview_is_what_flows():
         assert fall["sample"] == sorted(fall["sample"]) and fall["at_ms"] == sorted(fall["at_ms"])
         assert beams["freq_mhz"] == sorted(beams["freq_mhz"])
         later = preview(f"queue=beams&since={fall['next']}")["waterfall"]
-        assert all(sample > fall["sample"][-1] for sample in later["sample"]), (fall["sample"], later["sample"])
-        # True means: the noise has an rms of 2 levels in each component and is rounded, 2 x (4 + 1/12), and the
-        # source adds 5 %; so many samples scatter by 1 %, and a dish that is 10 % weaker would be seen.
+        assert all(sample > fall["sample"][-1] for sample in later["sample"]), (fall, later)
+        # True means: the noise has an rms of 2 levels in each component and is rounded, 2 x (4 + 1/12), and
+        # the source adds 5 %; so many samples scatter by 1 %, and a dish that is 10 % weaker would be seen.
         field = preview("queue=field", cells=10000)
         assert field["axes"] == [["pol", 2], ["dish", 64]] and len(field["mean"]) == 128
         assert all(abs(mean / 8.57 - 1) < 0.06 for mean in field["mean"]), sorted(field["mean"])
@@ -208,7 +209,8 @@ def test_keyboard_and_phone():
         back = page.run("getComputedStyle(document.body).backgroundColor")
         assert sum(int(c) for c in back[4:-1].split(",")) < 200, back
         # The first screen says state, place and cause; a table that is wider than the screen says so.
-        page.wait("document.getElementById('words').textContent.includes('slow limits the pipeline: it takes')")
+        page.wait("document.getElementById('words').textContent.includes('slow limits the pipeline: it takes"
+                  "')")
         assert text_of(page, "state") == "running, limited"
         assert page.run("document.getElementById('sentence').getBoundingClientRect().bottom") < 740
         page.wait("document.getElementById('stages').closest('.scroll').className.includes('more')")
@@ -219,8 +221,8 @@ def test_keyboard_and_phone():
             page.press("Tab")
             reached.append(page.run("(e => e.dataset.name || e.id || e.className.split(' ')[0])"
                                     "(document.activeElement)"))
-        want = {"t_source", "bytes", "pass", "passed", "slow", "queue", "item", "flat", "log", "restart", "stop",
-                "scroll"}
+        want = {"t_source", "bytes", "pass", "passed", "slow", "queue", "item", "flat", "log", "restart",
+                "stop", "scroll"}
         assert want <= set(reached), (want - set(reached), reached)
         page.run("document.querySelector('#graph g.queue[data-name=passed]').focus()")
         page.press("Enter")
@@ -247,7 +249,8 @@ def test_a_board_goes():
         engine.silent.add(gone)
         page.wait(f"{row}.cells[1].textContent == 'silent'")
         assert page.run(f"{row}.cells[2].textContent").endswith(" ago"), page.run(f"{row}.textContent")
-        page.wait(f"document.getElementById('last').textContent.includes('source {gone}: no packets for 1 s')")
+        page.wait("document.getElementById('last').textContent"
+                  f".includes('source {gone}: no packets for 1 s')")
         page.wait(f"document.getElementById('words').textContent.includes('source {gone} for')")
         assert text_of(page, "state") == "running, in trouble"
         assert "There is no picture of 'packets'" in text_of(page, "look-text") or \
@@ -269,7 +272,7 @@ def test_a_burst():
         n.wait_until(lambda s: s["ready"])
         page.open(n.url + "/")
         page.wait("typeof shown != 'undefined' && shown && shown.queue == 'beams'")
-        place = page.run("shown.positions.findIndex(p => Math.abs(p[0] + 0.5) < 0.1 && Math.abs(p[1] - 0.5) < 0.1)")
+        place = page.run("shown.positions.findIndex(p => Math.hypot(p[0] + 0.5, p[1] - 0.5) < 0.1)")
         page.run(f"(document.getElementById('item').value = {place}, lookNow())")
         page.wait("shown && shown.item == " + str(place))
         bright = "Math.max(...columns.flatMap(c => c.power)) / middle(columns.flatMap(c => c.power))"
@@ -285,7 +288,8 @@ def test_updates():
         page.open(n.url + "/")
         page.wait("document.querySelectorAll('#graph g').length == 5")
         assert page.run("document.getElementById('orders-section').offsetParent") is None
-        answer = n.post("/v1/update", json.dumps({"id": "louder", "at": "now", "stages": {"one": {"add": 4}}}))
+        answer = n.post("/v1/update",
+                        json.dumps({"id": "louder", "at": "now", "stages": {"one": {"add": 4}}}))
         assert answer.code == 202, answer.text
         page.wait("document.getElementById('orders').textContent.includes('update louder')")
         page.wait("document.querySelector('#orders td:nth-child(2)').textContent == 'applied'")
