@@ -1,5 +1,6 @@
 /* documents.c - see documents.h. */
 #include "runtime/control/documents.h"
+#include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
 #include <math.h>
@@ -41,9 +42,8 @@ static json_t *lost_of(const struct view_stage_now *now)
 }
 
 /* What the stage's thread does at this moment. */
-static const char *activity(const struct view_stage *stage, const struct view_stage_now *now)
+static const char *activity(const struct view_stage_now *now)
 {
-    if (stage->done_by != NULL) return "done by another";
     if (now->failed) return "failed";
     if (now->ended) return "ended";
     if (now->wait_gpu) return "waits for a GPU";
@@ -86,13 +86,12 @@ static json_t *stage_status(const struct br_view *view, size_t s)
     view_stage_shares(view, s, &shares);
     json_t *document =
         json_pack("{so so ss ss so so so so so so so so so}", "name", text(stage->name), "stage",
-                  text(stage->type), "device", device, "does", activity(stage, now), "waits_for",
+                  text(stage->type), "device", device, "does", activity(now), "waits_for",
                   text(now->waits_for), "trouble", now->trouble[0] != '\0' ? text(now->trouble) : json_null(),
                   "busy", number(shares.works), "wait_else", number(shares.busy - shares.works), "wait_in",
                   number(shares.wait_in), "wait_out", number(shares.wait_out), "lost", lost_of(now),
                   "saturated", count(now->totals.saturated), "clamped", number(shares.clamped));
     if (document == NULL) return NULL;
-    if (stage->done_by != NULL) json_object_set_new(document, "done_by", text(stage->done_by));
     if (stage->device >= 0) {
         json_object_set_new(document, "gpu", number(shares.gpu));
         json_object_set_new(document, "gpu_ms_per_call", number(1e3 * shares.gpu_s_per_call));
@@ -226,10 +225,9 @@ json_t *document_graph(const struct br_view *view)
 {
     json_t *stages = json_array(), *queues = json_array();
     for (size_t s = 0; s < view->nstages; s++)
-        json_array_append_new(stages, json_pack("{so so so so}", "name", text(view->stage[s].name), "stage",
+        json_array_append_new(stages, json_pack("{so so so}", "name", text(view->stage[s].name), "stage",
                                                 text(view->stage[s].type), "device",
-                                                json_integer(view->stage[s].device), "done_by",
-                                                text(view->stage[s].done_by)));
+                                                json_integer(view->stage[s].device)));
     for (size_t q = 0; q < view->nqueues; q++) {
         const struct view_queue *queue = &view->queue[q];
         json_t *readers = json_array();

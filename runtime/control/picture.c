@@ -1,6 +1,8 @@
 /* picture.c - see picture.h. */
 #include "runtime/control/picture.h"
 
+#include "runtime/run/preview.h"
+
 #include "buffers/clock.h"
 
 #include <math.h>
@@ -125,7 +127,7 @@ static void ask(struct seen *seen, struct br_edge *edge, uint64_t now)
         if (l->asked_ns != 0 && now - l->asked_ns < MEMORY_NS) p->item[p->nlooks++] = l->item;
     p->until_ns = seen->nitems > 0 ? now + BATCH_NS : now; /* the first comes at once */
     atomic_store(&p->state, PREVIEW_ASKED);
-    atomic_store_explicit(&edge->preview, p, memory_order_release);
+    atomic_store_explicit(&edge->producer->state->preview[edge->port], p, memory_order_release);
 }
 
 /* --- as JSON --- */

@@ -18,7 +18,6 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
 {
     s->name = strdup(stage->name);
     s->type = strdup(stage->type->name);
-    if (stage->absorbed_by != NULL) s->done_by = strdup(stage->absorbed_by->name);
     s->device = stage->device;
     s->nin = stage->nin;
     s->nout = stage->nout;
@@ -32,7 +31,7 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
         if (s->counted[i].of == NULL || s->counted[i].what == NULL) return false;
     }
     s->dumps = (stage->type->flags & BR_STAGE_HISTORY) != 0;
-    return s->name != NULL && s->type != NULL && (stage->absorbed_by == NULL || s->done_by != NULL);
+    return s->name != NULL && s->type != NULL;
 }
 
 static bool describe_queue(const struct br_graph *graph, const struct br_edge *edge, struct view_queue *q)
@@ -134,7 +133,6 @@ void view_free(struct br_view *view)
     for (size_t s = 0; view->stage != NULL && s < view->nstages; s++) {
         free(view->stage[s].name);
         free(view->stage[s].type);
-        free(view->stage[s].done_by);
         for (size_t i = 0; i < view->stage[s].ncounted; i++) {
             free(view->stage[s].counted[i].of);
             free(view->stage[s].counted[i].what);
@@ -196,7 +194,7 @@ static void never_falls(uint64_t *now, uint64_t *most)
 static void look_at_stage(struct br_view *view, const struct br_stage *stage, size_t at)
 {
     struct view_stage_now *s = &view->now.stage[at];
-    const struct br_stage_counters *c = &stage->counters;
+    const struct br_stage_counters *c = &stage->state->counters;
     uint64_t words[BR_TROUBLE_WORDS];
     *s = (struct view_stage_now){0};
     br_stage_get_totals(stage, &s->totals);
@@ -204,10 +202,10 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     never_falls(&s->totals.wait_out_ns, &view->waited[2 * at + 1]);
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) s->lost[i] = br_stage_lost(stage, i);
     for (unsigned i = 0; i < BR_DUMP_COUNT; i++)
-        s->dumps[i] = atomic_load_explicit(&stage->counters.dumps[i], memory_order_relaxed);
+        s->dumps[i] = atomic_load_explicit(&stage->state->counters.dumps[i], memory_order_relaxed);
     for (size_t i = 0; i < view->stage[at].ncounted; i++) {
         struct view_counted *counted = &view->stage[at].counted[i];
-        uint64_t value = atomic_load_explicit(&stage->counted[i], memory_order_relaxed);
+        uint64_t value = atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed);
         if (value != counted->value) counted->moved_ns = view->now.at_ns;
         counted->value = value;
     }
@@ -215,25 +213,25 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
         s->took[i] = atomic_load_explicit(&c->took[i], memory_order_relaxed);
     s->gpu_ns = atomic_load_explicit(&c->gpu_ns, memory_order_relaxed);
     s->gpu_calls = atomic_load_explicit(&c->gpu_calls, memory_order_relaxed);
-    s->process_since = atomic_load_explicit(&stage->process_since, memory_order_relaxed);
-    s->waits_for = atomic_load_explicit(&stage->waits_for, memory_order_relaxed);
-    br_board_read(&stage->trouble_version, stage->trouble, words, BR_TROUBLE_WORDS);
+    s->process_since = atomic_load_explicit(&stage->state->process_since, memory_order_relaxed);
+    s->waits_for = atomic_load_explicit(&stage->state->waits_for, memory_order_relaxed);
+    br_board_read(&stage->state->trouble_version, stage->state->trouble, words, BR_TROUBLE_WORDS);
     memcpy(s->trouble, words, sizeof s->trouble);
     s->trouble[sizeof s->trouble - 1] = '\0';
     s->latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);
-    s->ended = atomic_load(&stage->ended);
-    s->held = stage->held;
+    s->ended = atomic_load(&stage->state->ended);
+    s->held = stage->state->held;
     look_at_waits(view, stage, &view->stage[at], s);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
-    s->failed = s->ended && stage->error.status != BR_OK && stage->error.status != BR_E_STOPPED;
+    s->failed = s->ended && stage->state->error.status != BR_OK && stage->state->error.status != BR_E_STOPPED;
 }
 
 static void look_for_failure(struct br_view *view, const struct br_graph *graph)
 {
-    const struct br_stage *first = atomic_load(&graph->first_failed);
-    if (view->failed_stage >= 0 || first == NULL || !atomic_load(&first->ended)) return;
+    const struct br_stage *first = atomic_load(&graph->state->first_failed);
+    if (view->failed_stage >= 0 || first == NULL || !atomic_load(&first->state->ended)) return;
     view->failed_stage = index_of(graph, first);
-    snprintf(view->failure, sizeof view->failure, "%.900s", first->error.text);
+    snprintf(view->failure, sizeof view->failure, "%.900s", first->state->error.text);
 }
 
 /* Keeps what stages have counted, once a second. */

@@ -23,7 +23,7 @@ struct view_counted {
 
 /* What does not change while the pipeline runs, but for values of `counted`. */
 struct view_stage {
-    char *name, *type, *done_by; /* done_by: the stage that does its work, or NULL */
+    char *name, *type;
     int device;                  /* -1: the CPU */
     bool dumps;                  /* it writes what has passed */
     unsigned nin, nout;

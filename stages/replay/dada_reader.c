@@ -1,5 +1,6 @@
 /* DADA recordings: the files of one recording, in the order of their times, as one stream without holes. */
 #include "formats/common/fileio.h"
+#include "runtime/stage_feed.h"
 #include "stages/common/stage/shape.h"
 #include "stages/replay/slices.h"
 

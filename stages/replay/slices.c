@@ -3,6 +3,7 @@
 #include "stages/replay/slices.h"
 #include "buffers/clock.h"
 #include "formats/common/fileio.h"
+#include "runtime/stage_feed.h"
 
 #include <time.h>
 

@@ -100,7 +100,7 @@ def test_bad_inputs():
 
 
 def test_products():
-    """Filterbank files and quantized beams have one beam more, and are not formed with it in one kernel."""
+    """Filterbank files and quantized beams have one beam more."""
     with harness.scratch() as d:
         record_field(d, samples=9000)
         more = "  - {stage: filterbank, in: beams, directory: fil}\n"

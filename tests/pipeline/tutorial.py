@@ -1,6 +1,8 @@
-"""docs/tutorial.md, from top to bottom in an empty directory: a block with a name is written as a file, the commands
-of `sh` run in order, and the lines of a `text` block must be in what the commands before it printed."""
+"""docs/tutorial.md, from top to bottom in an empty directory: a block with a name is written as a file, the
+commands of `sh` run in order, and the lines of a `text` block must be in what these printed.
+And all pages: links lead somewhere, and none is too long to be read."""
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -17,9 +19,10 @@ BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 
 
 def environment(directory):
-    """The program on the path as `beamring`, ports that are free here, and the Python that has NumPy and h5py."""
+    """The program on the path as `beamring`, free ports, and the Python that has NumPy and h5py."""
     os.mkdir(os.path.join(directory, "bin"))
-    for name, program in (("beamring", os.path.abspath(harness.PROGRAM)), ("python3", sys.executable)):
+    programs = {"beamring": os.path.abspath(harness.PROGRAM), "python3": sys.executable}
+    for name, program in programs.items():
         with open(os.path.join(directory, "bin", name), "w") as f:
             f.write(f'#!/bin/sh\nexec "{program}" "$@"\n')
         os.chmod(os.path.join(directory, "bin", name), 0o755)
@@ -58,8 +61,33 @@ def test_tutorial():
                     assert line in out, f"'{line}' is not in:\n{out}"
 
 
+def anchors(text):
+    """The names that GitHub gives to the titles of a page."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_pages():
+    top = os.path.realpath(os.path.join(os.path.dirname(PAGE), ".."))
+    names = [os.path.join(top, "README.md")]
+    names += glob.glob(os.path.join(top, "docs", "*.md"))
+    pages = {name: open(name).read() for name in names}
+    wrong = []
+    for name, text in pages.items():
+        if text.count("\n") > 300 and not name.endswith(("stages.md", "metrics.md", "http.md")):
+            wrong.append(f"{name} has {text.count(chr(10))} lines, at most 300")
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = link.partition("#")
+            to = os.path.normpath(os.path.join(os.path.dirname(name), path)) if path else name
+            if "://" in link:
+                continue
+            if not os.path.exists(to) or (anchor and anchor not in anchors(pages.get(to, ""))):
+                wrong.append(f"{name}: {link} leads nowhere")
+    assert not wrong, "\n".join(wrong)
+
+
 if __name__ == "__main__":
     if shutil.which("curl") is None:
         print("no curl")
         sys.exit(77)
-    harness.main([test_tutorial])
+    harness.main([test_pages, test_tutorial])
