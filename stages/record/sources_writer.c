@@ -1,5 +1,5 @@
-/* sources_writer.c - which packets are missing in a stream of packets, as text: no samples, only what capture's
- * receipts say. Base samples are those of every recording of the run. */
+/* sources_writer.c - which packets are missing in a stream of packets, as text: no samples, only what
+ * capture's receipts say. Base samples are those of every recording of the run. */
 #include "buffers/output.h"
 #include "formats/packets/layout.h"
 #include "stages/common/stage/shape.h"

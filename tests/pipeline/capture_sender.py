@@ -112,7 +112,8 @@ def test_which_source_was_missing():
     lacking = "\n  - {stage: record, name: l, in: packets, format: sources, prefix: lacking}"
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
-        run = capture(d, fengine, port, 1024, "start_sample: 0, idle_s: 1.5", "sample_ns: 5120", extra=lacking)
+        run = capture(d, fengine, port, 1024, "start_sample: 0, idle_s: 1.5", "sample_ns: 5120",
+                      extra=lacking)
         send(d, port, "faults: {silent_sources: [6], silent_from_s: 0.006, silent_to_s: 0.012, loss: 0.02}")
         run.finish()
         got, there, share, first = recorded(d, fengine, 1024)
@@ -151,8 +152,8 @@ def test_flipped_bits_of_headers_do_no_harm():
 
 
 def test_any_board_that_unpack_can_sort():
-    """What packetize sends with an order or with positions, unpack gives back with the same ones; an input that
-    is no dish sends zeros."""
+    """What packetize sends with an order or with positions, unpack gives back with the same ones; an input
+    that is no dish sends zeros."""
     rng = np.random.default_rng(11)
     places = np.concatenate([rng.permutation(22), [-1, -1]])
     rng.shuffle(places)
@@ -186,8 +187,8 @@ pipeline:
                 got[0], sent[0][:n] * got[1][:, :, None, None]), (n, got[1].mean())
             for wrong, words in (("positions: [0, 1]", "expected one for each of 24 inputs"),
                                  (f"positions: {[3] * 24}", "expected different ones"),
-                                 (f"positions: {[2 * dishes] + [-1] * 23}", f"below 2 polarisations x {dishes}"),
-                                 (f"order: dish_pol, positions: {[-1] * 24}", "already where every input goes")):
+                                 (f"positions: {[2 * dishes] + [-1] * 23}", f"2 polarisations x {dishes}"),
+                                 (f"order: dish_pol, positions: {[-1] * 24}", "already where every input")):
                 said = harness.run(d, send.replace(sorting, wrong), command="check", status=2).err
                 assert words in said, said
 

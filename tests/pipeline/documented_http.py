@@ -1,12 +1,15 @@
 """docs/http.md against a node: every request that the program has is on the page, and every answer has the
 names and types of the page. `--write` makes the page's answers again."""
+import contextlib
 import json
 import os
 import re
+import socket
 import sys
 
 import harness
 from control_common import node
+from wires_common import free_port
 
 PAGE = os.path.join(harness.CONFIG, "..", "docs", "http.md")
 PIPELINE = """telescope: {name: example, grid: {m: 2, n: 2}, spacing_m: {m: 8, n: 6},
@@ -19,6 +22,18 @@ pipeline:
   - {stage: frb_beams, in: grid, out: beams, beams: {grid: [2, 2], spacing_deg: 1}}
   - {stage: filterbank, in: beams, directory: "fil_{run}"}
   - {stage: dump, in: {from: field, history: {seconds: 0.5}}, directory: events}
+  - {stage: packetize, in: field, format: packets, packet: BOARD, destinations: [{address: "127.0.0.1:PORT"}]}
+  - {stage: capture, packet: BOARD, addresses: "127.0.0.1:PORT", frame_samples: 4096, out: packets}
+  - {stage: record, in: packets, format: sources, directory: "sources_{run}", prefix: lacking}
+"""
+BOARD = """bytes: 8208
+fields: {seq: {offset: 0, bytes: 8}, board: {offset: 8, bytes: 8}}
+sequence: {fields: seq}
+source: {fields: board}
+payload: {offset: 16, axes: [time, freq, pol, dish], lengths: [256, 4, 2, 4]}
+coding: {values: twos_complement, real: high}
+sideband: upper
+sources: {count: 1}
 """
 NAMED_BY_DATA = {"lost", "counted", "files"}  # maps whose keys are the node's own
 OPTIONAL = {"finished_ns", "finished", "reason", "latency_s"}  # of what has ended, or has had data
@@ -106,10 +121,23 @@ def wait_for_end(n):
     n.wait_until(lambda _: n.get("/v1/dumps").json["dumps"][0]["state"] in ("done", "failed", "empty"))
 
 
+@contextlib.contextmanager
+def example(**more):
+    with harness.scratch() as d:
+        path = os.path.join(d, "board.yaml")
+        with open(path, "w") as f:
+            f.write(BOARD)
+        text = PIPELINE.replace("BOARD", path).replace("PORT", str(free_port(socket.SOCK_DGRAM)))
+        with node(text, **more) as n:
+            yield n
+
+
 def test_answers(writes=False):
-    with node(PIPELINE, command="serve") as n:
+    with example(command="serve") as n:
         n.wait_until(lambda s: s["ready"] and all(q["frames_per_s"] > 0 for q in s["graph"]["queues"]))
         for method, path, body, code, page in sections():
+            if path == "/v1/boards":
+                n.wait_until(lambda _: n.get(path).json["boards"])
             if path == "/v1/preview?queue=beams":
                 n.get(path)  # the first request asks the stage's thread for it
                 n.wait_until(lambda _: "pending" not in n.get(path).json)
@@ -130,7 +158,7 @@ def test_answers(writes=False):
 
 
 def test_every_request_is_documented():
-    with node(PIPELINE) as n:
+    with example() as n:
         answer = n.get("/nothing")
         assert answer.code == 404
         there = set(re.findall(r"\b(GET|POST|DELETE) (/\S*)", answer.text))

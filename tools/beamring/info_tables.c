@@ -1,5 +1,7 @@
 /* info_tables.c - what HDF5 files other than recordings hold: UVH5, gains, beams, weights, bad inputs.
  * The files are read in another process (hdf5_child.h), which sends lines "name TAB text". */
+#include "buffers/regular_file.h"
+#include "formats/chime/chime_hdf5.h"
 #include "formats/common/text.h"
 #include "formats/hdf5/hdf5_child.h"
 #include "formats/hdf5/hdf5_types.h"
@@ -283,13 +285,23 @@ static int describe(const void *arg, struct hdf5_sink *to, struct br_error *erro
     return r.sent ? BR_OK : br_fail(error, BR_E_IO, "%s: what is read of it does not arrive", request->path);
 }
 
+static bool is_hdf5(const char *path)
+{
+    char start[8];
+    FILE *file = br_fopen_regular(path, NULL, NULL);
+    bool is = file != NULL && fread(start, 1, sizeof start, file) == sizeof start &&
+              chime_probe(start, sizeof start);
+    if (file != NULL) fclose(file);
+    return is;
+}
+
 int info_tables(const char *path)
 {
     struct request request;
     struct br_error error = {0};
     void *text;
     size_t bytes;
-    if (strlen(path) >= sizeof request.path) return -1;
+    if (strlen(path) >= sizeof request.path || !is_hdf5(path)) return -1;
     memset(&request, 0, sizeof request);
     strcpy(request.path, path);
     if (hdf5_apart(describe, &request, sizeof request, path, &text, &bytes, &error) != BR_OK) {

@@ -1,5 +1,7 @@
 #include "tools/beamring/json.h"
 
+#include "runtime/base/plain.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -82,11 +84,9 @@ json_t *json_pipeline(const struct br_graph *graph)
     json_t *stages = json_array(), *queues = json_array();
     for (size_t i = 0; i < graph->nstages; i++) {
         const struct br_stage *s = &graph->stage[i];
-        json_array_append_new(stages,
-                              json_pack("{so ss so sb so so}", "name", text(s->name), "stage", s->type->name,
-                                        "device", device_of(s->device), "inserted", i >= graph->nfile,
-                                        "done_by", text(s->absorbed_by != NULL ? s->absorbed_by->name : NULL),
-                                        "memory", memory_of(&s->memory)));
+        json_array_append_new(stages, json_pack("{so ss so sb so}", "name", text(s->name), "stage",
+                                                s->type->name, "device", device_of(s->device), "inserted",
+                                                i >= graph->nfile, "memory", memory_of(&s->memory)));
     }
     for (size_t i = 0; i < br_graph_nedges(graph); i++)
         json_array_append_new(queues, queue_of(br_graph_edge(graph, i)));
