@@ -30,7 +30,7 @@ struct framed {
     unsigned threads;
     bool direct;
     bool checked; /* decode says which cells are valid */
-    /* From the bytes of `steps` time steps in the file to ours; NULL: they are alike. `valid` if `checked`. */
+    /* From the bytes of `steps` time steps in the file to ours; NULL: they are alike. `valid` if checked. */
     void (*decode)(const void *self, size_t steps, const uint8_t *raw, void *to, uint8_t *valid);
 
     /* while running */
