@@ -3,7 +3,7 @@
 #define BEAMRING_STAGES_REPLAY_H
 
 #include "formats/format.h"
-#include "runtime/stage.h"
+#include "runtime/stage_feed.h"
 
 /* The stage as a reader sees it. */
 struct replay_caller {
