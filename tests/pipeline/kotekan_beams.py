@@ -69,8 +69,8 @@ def arrays():
 
 
 def test_replay():
-    """Frames of ten steps, one of them lost, two overlapping and one repeated at the end: in any length of our
-    frames, and in loops."""
+    """Frames of ten steps, one of them lost, two overlapping and one repeated at the end: in any
+    length of our frames, and in loops."""
     for dims, axes, kind, array, u, down in arrays():
         t = axes.split(",").index("time")
         take = lambda a, b: array[tuple(slice(a, b) if i == t else slice(None) for i in range(array.ndim))]
