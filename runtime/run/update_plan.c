@@ -24,6 +24,14 @@ static uint64_t sample_at(const struct br_stream *stream, int64_t time_ns)
     return (uint64_t)((since * stream->sample_ns.den + stream->sample_ns.num - 1) / stream->sample_ns.num);
 }
 
+int64_t br_update_time_ns(const struct br_update *update)
+{
+    const struct br_stream *stream = br_update_stream(update->change[0]->stage);
+    int64_t time_ns = br_stream_time_ns(stream, update->sample); /* the nearest one: it may lie behind */
+    if (update->at == BR_AT_TIME) return update->time_ns;
+    return sample_at(stream, time_ns) > update->sample ? time_ns - 1 : time_ns;
+}
+
 const struct br_stream *br_update_stream(const struct br_stage *stage)
 {
     return stage->in[0].edge != NULL ? &stage->in[0].edge->stream : &stage->out[0].stream;

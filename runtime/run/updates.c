@@ -48,7 +48,6 @@ void br_updates_free(struct br_graph *graph)
     for (size_t s = 0; s < graph->nfile; s++) br_held_free(graph->stage[s].updates.held);
     br_journal_close(&updates->journal, 0);
     free(updates->taken);
-    free(updates->left_out);
     pthread_mutex_destroy(&updates->journal.told);
     pthread_mutex_destroy(&updates->journal.mutex);
     pthread_mutex_destroy(&updates->gate);
@@ -188,9 +187,10 @@ static enum br_update_outcome submit(struct br_graph *graph, struct br_update *u
         return outcome == BR_UPDATE_OK ? outcome : reject(update, outcome, before, "%s", error.text);
     }
     reply->earliest = br_update_earliest(graph, &request);
-    bool repeated = same->digest == update->digest && same->at == update->at &&
-                    (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
-                    (update->at != BR_AT_SAMPLE || same->sample == update->sample);
+    bool repeated = same->digest == update->digest &&
+                    (same->resumed || (same->at == update->at &&
+                                       (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
+                                       (update->at != BR_AT_SAMPLE || same->sample == update->sample)));
     if (!repeated)
         return reject(update, BR_UPDATE_CONFLICT, before,
                       "the id '%s' was used for other values, or another moment; expected one of its own",

@@ -83,6 +83,7 @@ struct br_update {
     bool owns_config;
     char *kept;     /* what the journal says of it; NULL: it has it not */
     bool concluded; /* it says what has become of it, too */
+    bool resumed;   /* it comes from the journal, which does not say for when it was asked */
     char *why;      /* rejected: what is wrong, a line each */
     char *stages;   /* names, with commas between */
 };
@@ -103,8 +104,8 @@ struct br_updates {
     uint64_t total[BR_UPDATE_STATES]; /* by their state now */
     const struct br_node *of_file;    /* `updates:` of the pipeline file, or NULL */
     struct br_journal journal;
-    char *taken, *left_out; /* the journal: entries of the file; lines that could not be resumed */
-    bool resuming;          /* what is submitted comes from the journal, or from the file */
+    char *taken;   /* the journal's: entries of the file */
+    bool resuming; /* what is submitted comes from the journal, or from the file */
 };
 
 enum br_update_outcome {
@@ -226,6 +227,9 @@ const struct br_stream *br_update_stream(const struct br_stage *stage);
 /* The first base sample at which another update of these stages could hold: none has taken it, and none has
  * an update scheduled behind it. In the thread that submits. */
 uint64_t br_update_earliest(struct br_graph *graph, const struct br_update_request *request);
+
+/* The Unix time of a scheduled update, for which it would be scheduled for the same sample again. */
+int64_t br_update_time_ns(const struct br_update *update);
 
 /* Makes, prepares and links the changes of an update. On failure nothing has changed, and mistakes are in the
  * update's config, or `error` says what is wrong. */

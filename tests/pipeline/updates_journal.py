@@ -80,9 +80,8 @@ def test_what_is_kept():
         assert list(held) == ["later", "c", "b"], held  # `b` has set all that `a` had
         for name, stages in (("b", {"one": {"add": 4}, "two": {"add": 5}}), ("c", {"two": {"refuse": 77}})):
             assert held[name]["stages"] == stages and held[name]["digest"] == told[name]["digest"]
-            assert held[name]["at"] == "now" and held[name]["held_from"] == told[name]["held_from"]
-        later = held["later"]
-        assert later["at"] == {"sample": FAR} and later["sample"] == FAR and "held_from" not in later
+            assert held[name]["held_from"] == told[name]["held_from"] and "time_ns" not in held[name]
+        assert held["later"]["time_ns"] == FAR * 1000 and "held_from" not in held["later"]
         post(n, "d", two={"add": 6})
         wait_for_kept(n, "d")  # of `b` the other value still holds
         assert list(kept(n)) == ["d", "later", "c", "b"], kept(n)
@@ -177,8 +176,8 @@ def test_pending_becomes_due():
             told = yaml.safe_load(f)
         for update in told["updates"]:
             if update["id"] == "soon":
-                update["time_ns"] -= (update["sample"] - 409600) * 1000
-                update["sample"] = update["at"]["sample"] = 409600
+                assert update["time_ns"] == sample * 1000
+                update["time_ns"] = 409600 * 1000
         with open(path, "w") as f:
             yaml.safe_dump(told, f)
         again = Node(n.directory, PIPELINE + "updates: [{at: {sample: 368640}, stages: {one: {add: 8}}}]\n")
@@ -215,7 +214,7 @@ ANOTHER = "it is of another pipeline, with a stage 'three'"
 UPDATE = "expected an update as beamring writes it"
 NONE = "this is no journal of updates"
 BAD = (('"one":', '"three":', ANOTHER), ('{"one":{"add":3}}', '"SECRET"', "expected the stages of an update"),
-       ('"sample":', '"sample":"SECRET","s":', UPDATE), ('"digest":', '"SECRET":', UPDATE),
+       ('"held_from":', '"held_from":"SECRET","s":', UPDATE), ('"digest":', '"SECRET":', UPDATE),
        ("updates:", "SECRET:", "it is damaged"), ("journal: 2", "journal: 3", NONE),
        ("taken: []", "taken: ${SECRET}", NONE), ("taken: []", "taken: [", NONE))
 
@@ -261,6 +260,24 @@ def test_two_nodes():
             other.process.kill()
         assert journal(n)["state"] == "kept" and n.metrics()["beamring_journal_kept"] == 1
         n.end()
+
+
+def test_not_written():
+    """What cannot be written is said, and the next update tries again."""
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        obstacle = os.path.join(n.directory, "updates.yaml.new")
+        os.mkdir(obstacle)
+        told = post(n, "a", one={"add": 3})["journal"]
+        assert told["state"] == "failed" and "a directory" in told["why"] and kept(n) == {}, told
+        wait_for(n, "a")
+        assert n.metrics()["beamring_journal_kept"] == 0
+        os.rmdir(obstacle)
+        post(n, "b", two={"add": 4})
+        assert {"a", "b"} == set(kept(n)) and journal(n)["state"] == "kept", kept(n)
+        n.end()
+        assert n.err.count("updates from here on hold, but not after a restart") == 1, n.err
+        assert n.err.count("it is written again") == 1, n.err
 
 
 def test_of_the_file():
@@ -325,6 +342,6 @@ def test_file_that_changed():
 if __name__ == "__main__":
     harness.main([
         test_what_is_kept, test_large_numbers, test_after_a_drain_and_a_kill, test_restart,
-        test_pending_becomes_due, test_refused, test_not_a_journal, test_two_nodes, test_of_the_file,
-        test_many, test_file_that_changed
+        test_pending_becomes_due, test_refused, test_not_a_journal, test_two_nodes, test_not_written,
+        test_of_the_file, test_many, test_file_that_changed
     ])
