@@ -194,7 +194,7 @@ __device__ __forceinline__ void fill_missing(unsigned (&x)[STEPS / 8], float sta
                            keep = __byte_perm(there[0], there[1], low * 0x11 + high * 0x1100);
             x[first + i] = choose(keep, x[first + i], pivot);
         }
-        __syncwarp(); /* not all words at once: there are no registers for them */
+        __syncwarp(); /* not all words at once: they would need too many registers */
     }
 }
 
