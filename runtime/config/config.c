@@ -2,6 +2,8 @@
 #include "buffers/numbers.h"
 #include "runtime/config/parts.h"
 
+#include "runtime/base/plain.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* documents.c - see documents.h. */
 #include "runtime/control/documents.h"
+#include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
 #include <math.h>

@@ -1,6 +1,8 @@
 /* picture.c - see picture.h. */
 #include "runtime/control/picture.h"
 
+#include "runtime/run/preview.h"
+
 #include "buffers/clock.h"
 
 #include <math.h>
@@ -64,7 +66,7 @@ static bool look(struct looking *l, struct br_edge *edge, size_t item)
         return true;
     l->asked->item = item;
     atomic_store(&l->asked->state, PREVIEW_ASKED);
-    atomic_store_explicit(&edge->preview, l->asked, memory_order_release);
+    atomic_store_explicit(&edge->producer->state->preview[edge->port], l->asked, memory_order_release);
     return true;
 }
 

@@ -2,7 +2,7 @@
 #ifndef BEAMRING_RUNTIME_CONTROL_PICTURE_H
 #define BEAMRING_RUNTIME_CONTROL_PICTURE_H
 
-#include "runtime/graph/graph.h"
+#include "runtime/run/state.h"
 
 #include <jansson.h>
 

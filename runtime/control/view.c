@@ -188,7 +188,7 @@ static void never_falls(uint64_t *now, uint64_t *most)
 static void look_at_stage(struct br_view *view, const struct br_stage *stage, size_t at)
 {
     struct view_stage_now *s = &view->now.stage[at];
-    const struct br_stage_counters *c = &stage->counters;
+    const struct br_stage_counters *c = &stage->state->counters;
     uint64_t words[BR_TROUBLE_WORDS];
     *s = (struct view_stage_now){0};
     br_stage_get_totals(stage, &s->totals);
@@ -196,32 +196,33 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     never_falls(&s->totals.wait_out_ns, &view->waited[2 * at + 1]);
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) s->lost[i] = br_stage_lost(stage, i);
     for (unsigned i = 0; i < BR_DUMP_COUNT; i++)
-        s->dumps[i] = atomic_load_explicit(&stage->counters.dumps[i], memory_order_relaxed);
+        s->dumps[i] = atomic_load_explicit(&stage->state->counters.dumps[i], memory_order_relaxed);
     for (size_t i = 0; i < view->stage[at].ncounted; i++)
-        view->stage[at].counted[i].value = atomic_load_explicit(&stage->counted[i], memory_order_relaxed);
+        view->stage[at].counted[i].value =
+            atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed);
     for (unsigned i = 0; i < BR_TIME_BUCKETS; i++)
         s->took[i] = atomic_load_explicit(&c->took[i], memory_order_relaxed);
     s->gpu_ns = atomic_load_explicit(&c->gpu_ns, memory_order_relaxed);
     s->gpu_calls = atomic_load_explicit(&c->gpu_calls, memory_order_relaxed);
-    s->process_since = atomic_load_explicit(&stage->process_since, memory_order_relaxed);
-    s->waits_for = atomic_load_explicit(&stage->waits_for, memory_order_relaxed);
-    br_board_read(&stage->trouble_version, stage->trouble, words, BR_TROUBLE_WORDS);
+    s->process_since = atomic_load_explicit(&stage->state->process_since, memory_order_relaxed);
+    s->waits_for = atomic_load_explicit(&stage->state->waits_for, memory_order_relaxed);
+    br_board_read(&stage->state->trouble_version, stage->state->trouble, words, BR_TROUBLE_WORDS);
     memcpy(s->trouble, words, sizeof s->trouble);
     s->trouble[sizeof s->trouble - 1] = '\0';
     s->latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);
-    s->ended = atomic_load(&stage->ended);
-    s->held = stage->held;
+    s->ended = atomic_load(&stage->state->ended);
+    s->held = stage->state->held;
     look_at_waits(view, stage, &view->stage[at], s);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
-    s->failed = s->ended && stage->error.status != BR_OK && stage->error.status != BR_E_STOPPED;
+    s->failed = s->ended && stage->state->error.status != BR_OK && stage->state->error.status != BR_E_STOPPED;
 }
 
 static void look_for_failure(struct br_view *view, const struct br_graph *graph)
 {
-    const struct br_stage *first = atomic_load(&graph->first_failed);
-    if (view->failed_stage >= 0 || first == NULL || !atomic_load(&first->ended)) return;
+    const struct br_stage *first = atomic_load(&graph->state->first_failed);
+    if (view->failed_stage >= 0 || first == NULL || !atomic_load(&first->state->ended)) return;
     view->failed_stage = index_of(graph, first);
-    snprintf(view->failure, sizeof view->failure, "%.900s", first->error.text);
+    snprintf(view->failure, sizeof view->failure, "%.900s", first->state->error.text);
 }
 
 void view_take(struct br_view *view, const struct br_graph *graph)

@@ -311,15 +311,15 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
     ev_async_init(&run.ended, on_stage_end);
     run.ended.data = &run;
     ev_async_start(run.ev, &run.ended);
-    graph->on_end = wake_loop;
-    graph->on_end_arg = &run;
+    graph->state->on_end = wake_loop;
+    graph->state->on_end_arg = &run;
     run.start_ns = br_clock_ns();
     watch(&run);
     bool writable = options->stats_path == NULL || write_stats(&run, -1) == BR_OK;
     int status = writable ? run_stages(&run) : 2; /* better now than after a night's recording */
     unwatch(&run);
     ev_async_stop(run.ev, &run.ended);
-    graph->on_end = NULL;
+    graph->state->on_end = NULL;
     if (options->ev == NULL) ev_loop_destroy(run.ev);
     return status;
 }

@@ -17,7 +17,7 @@ static void check_one(struct br_graph *graph, const struct br_node *item)
 
 void br_updates_check(struct br_graph *graph, const struct br_node *list)
 {
-    graph->updates->of_file = list;
+    graph->state->updates->of_file = list;
     if (list == NULL) return;
     if (list->kind != BR_NODE_LIST) {
         br_config_error(

@@ -10,7 +10,7 @@ uint64_t br_updates_earliest(const struct br_graph *graph)
 {
     uint64_t earliest = 0;
     for (size_t s = 0; s < graph->nfile; s++) {
-        uint64_t taken = atomic_load(&graph->stage[s].updates.taken);
+        uint64_t taken = atomic_load(&graph->stage[s].state->updates.taken);
         if (taken > earliest) earliest = taken;
     }
     return earliest;
@@ -48,7 +48,7 @@ static uint64_t taken_by(const struct br_update_request *request)
 {
     uint64_t most = 0;
     for (size_t i = 0; i < request->nstages; i++) {
-        uint64_t taken = atomic_load(&request->stage[i]->updates.taken);
+        uint64_t taken = atomic_load(&request->stage[i]->state->updates.taken);
         if (taken > most) most = taken;
     }
     return most;
@@ -59,7 +59,7 @@ static uint64_t taken_by(const struct br_update_request *request)
 /* The last scheduled change but `except`, or NULL. */
 static struct br_change *last_scheduled(const struct br_stage *stage, const struct br_change *except)
 {
-    struct br_change *last = NULL, *c = atomic_load(&stage->updates.first);
+    struct br_change *last = NULL, *c = atomic_load(&stage->state->updates.first);
     for (; c != NULL && c != except; c = c->next) last = c;
     return last;
 }
@@ -70,7 +70,7 @@ static void append(struct br_change *change)
     if (before != NULL)
         before->next = change;
     else
-        atomic_store(&change->stage->updates.first, change);
+        atomic_store(&change->stage->state->updates.first, change);
 }
 
 /* The last one of its list. */
@@ -80,25 +80,25 @@ static void take_off(struct br_change *change)
     if (before != NULL)
         before->next = NULL;
     else
-        atomic_store(&change->stage->updates.first, NULL);
+        atomic_store(&change->stage->state->updates.first, NULL);
 }
 
 static bool is_scheduled(const struct br_change *change)
 {
-    const struct br_change *c = atomic_load(&change->stage->updates.first);
+    const struct br_change *c = atomic_load(&change->stage->state->updates.first);
     while (c != NULL && c != change) c = c->next;
     return c != NULL;
 }
 
 uint64_t br_update_earliest(struct br_graph *graph, const struct br_update_request *request)
 {
-    pthread_mutex_lock(&graph->updates->mutex);
+    pthread_mutex_lock(&graph->state->updates->mutex);
     uint64_t earliest = taken_by(request);
     for (size_t i = 0; i < request->nstages; i++) {
         const struct br_change *last = last_scheduled(request->stage[i], NULL);
         if (last != NULL && last->sample > earliest) earliest = last->sample;
     }
-    pthread_mutex_unlock(&graph->updates->mutex);
+    pthread_mutex_unlock(&graph->state->updates->mutex);
     return earliest;
 }
 
@@ -108,10 +108,10 @@ uint64_t br_update_earliest(struct br_graph *graph, const struct br_update_reque
  * thread adds changes and frees them. BR_OK, or a status with a mistake in the config. */
 static int prepare_stage(struct br_update *update, struct br_stage *stage, const struct br_node *given)
 {
-    pthread_mutex_t *mutex = &stage->graph->updates->mutex;
+    pthread_mutex_t *mutex = &stage->graph->state->updates->mutex;
     pthread_mutex_lock(mutex);
     const struct br_change *before = last_scheduled(stage, NULL);
-    if (before == NULL) before = stage->updates.last;
+    if (before == NULL) before = stage->state->updates.last;
     pthread_mutex_unlock(mutex);
     const struct br_node *base = before != NULL ? before->node : stage->node;
     struct br_change *change = br_change_make(update, stage, base, given, update->config);
@@ -136,8 +136,8 @@ static enum br_update_outcome judge(const struct br_change *change, enum br_upda
 {
     const struct br_stage *stage = change->stage;
     const struct br_change *before = last_scheduled(stage, change);
-    uint64_t taken = atomic_load(&stage->updates.taken);
-    if (atomic_load(&stage->ended)) {
+    uint64_t taken = atomic_load(&stage->state->updates.taken);
+    if (atomic_load(&stage->state->ended)) {
         br_fail(error, BR_E_STOPPED, "its stages have come to their end");
         return BR_UPDATE_CONFLICT;
     }
@@ -185,7 +185,7 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
     for (size_t i = 0; i < request->nstages && status == BR_OK; i++)
         status = prepare_stage(update, request->stage[i], request->values[i]);
     if (status == BR_OK)
-        outcome = link_all(graph->updates, update, request, error);
+        outcome = link_all(graph->state->updates, update, request, error);
     else if (status == BR_E_STOPPED)
         br_fail(error, status, "its stages have come to their end");
     else
@@ -203,7 +203,7 @@ bool br_update_is_far(const struct br_update *update, const struct br_update_req
 {
     bool far = false;
     for (size_t i = 0; i < request->nstages && update->at != BR_AT_NOW; i++) {
-        uint64_t taken = atomic_load(&request->stage[i]->updates.taken),
+        uint64_t taken = atomic_load(&request->stage[i]->state->updates.taken),
                  sample = moment_of(update, request->stage[i], taken);
         double sample_s = br_stream_sample_s(br_update_stream(request->stage[i]));
         far = far || (sample > taken && (double)(sample - taken) * sample_s > BR_UPDATES_SOON_S);
@@ -214,12 +214,12 @@ bool br_update_is_far(const struct br_update *update, const struct br_update_req
 enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_update *update,
                                           struct br_error *error)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     bool good = true;
     pthread_mutex_lock(&updates->mutex);
     for (size_t i = 0; i < update->nchanges && good; i++) {
         const struct br_change *c = update->change[i];
-        good = is_scheduled(c) && c->sample >= atomic_load(&c->stage->updates.taken);
+        good = is_scheduled(c) && c->sample >= atomic_load(&c->stage->state->updates.taken);
         if (!good)
             br_fail(error, BR_E_INVALID, "it comes too late: stage '%s' has taken its sample, or has ended",
                     c->stage->name);

@@ -46,13 +46,13 @@ static char *text_of(json_t *json)
 static bool holds(const struct br_graph *graph, const struct br_update *update)
 {
     bool found = false;
-    pthread_mutex_lock(&graph->updates->mutex);
+    pthread_mutex_lock(&graph->state->updates->mutex);
     for (size_t s = 0; s < graph->nfile; s++) {
-        const struct br_held *held = graph->stage[s].updates.held;
+        const struct br_held *held = graph->stage[s].state->updates.held;
         for (size_t i = 0; held != NULL && i < held->count; i++)
             found = found || held->source[i].number == update->number;
     }
-    pthread_mutex_unlock(&graph->updates->mutex);
+    pthread_mutex_unlock(&graph->state->updates->mutex);
     return found;
 }
 
@@ -76,7 +76,7 @@ static void print_one(const struct br_update *u, FILE *out)
 
 static void print_all(struct br_graph *graph, FILE *out)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     size_t n = 0;
     fprintf(out,
             "# The updates of this pipeline that hold or are scheduled. beamring replaces this file.\n"
@@ -95,17 +95,17 @@ static void print_all(struct br_graph *graph, FILE *out)
 
 static bool is_written(const struct br_graph *graph)
 {
-    enum br_journal_state state = graph->updates->journal.state;
+    enum br_journal_state state = graph->state->updates->journal.state;
     return state == BR_JOURNAL_KEPT || state == BR_JOURNAL_FAILED;
 }
 
 void br_updates_write(struct br_graph *graph)
 {
-    struct br_journal *journal = &graph->updates->journal;
+    struct br_journal *journal = &graph->state->updates->journal;
     enum br_journal_state before = journal->state;
     char *text = NULL;
     size_t length = 0;
-    if (!is_written(graph) || graph->updates->resuming) return;
+    if (!is_written(graph) || graph->state->updates->resuming) return;
     FILE *out = open_memstream(&text, &length);
     if (out != NULL) print_all(graph, out);
     bool good = out != NULL && fclose(out) == 0 && br_journal_write(journal, text, length);
@@ -133,7 +133,7 @@ void br_updates_note_scheduled(struct br_graph *graph, struct br_update *update,
 
 void br_updates_note(struct br_graph *graph)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     bool news = false;
     pthread_mutex_lock(&updates->records);
     for (const struct br_update *u = updates->newest; u != NULL; u = u->older)
@@ -185,7 +185,7 @@ struct starts {
 
 static bool has_its_stages(struct br_graph *graph, const struct br_node *at)
 {
-    struct br_journal *journal = &graph->updates->journal;
+    struct br_journal *journal = &graph->state->updates->journal;
     const struct br_node *stages = br_node_get(at, "stages");
     if (stages == NULL || stages->kind != BR_NODE_MAP)
         return br_journal_refuse(journal, "line %u: expected the stages of an update", at->line);
@@ -214,7 +214,7 @@ static bool make_room(struct starts *all, size_t more)
 static bool read_entries(struct br_graph *graph, struct starts *all)
 {
     struct br_config *config = all->config;
-    struct br_journal *journal = &graph->updates->journal;
+    struct br_journal *journal = &graph->state->updates->journal;
     const struct br_node *root = br_config_root(config), *list = br_node_get(root, "updates");
     struct head head = {0};
     if (root != NULL && root->kind == BR_NODE_MAP)
@@ -239,7 +239,7 @@ static bool read_entries(struct br_graph *graph, struct starts *all)
 /* Opens the journal and reads what stands in it. False: no memory. */
 static bool open_journal(struct br_graph *graph, struct starts *all, size_t more)
 {
-    struct br_journal *journal = &graph->updates->journal;
+    struct br_journal *journal = &graph->state->updates->journal;
     struct br_error error = {0};
     char *text = NULL;
     size_t length = 0;
@@ -260,17 +260,17 @@ static bool open_journal(struct br_graph *graph, struct starts *all, size_t more
 /* Adds an entry of the pipeline file, unless it was taken before. It will have been. */
 static bool add_of_file(struct br_graph *graph, const struct br_node *item, struct starts *all)
 {
-    char name[24], *before = graph->updates->taken;
+    char name[24], *before = graph->state->updates->taken;
     struct br_update_request r;
     bool known = false;
     if (!br_update_read(graph, graph->config, item, &r)) return true; /* it was checked before */
     const uint64_t key[] = {br_update_digest(&r), r.at, r.sample, (uint64_t)r.time_ns};
     snprintf(name, sizeof name, "%016" PRIx64, br_fnv(BR_FNV_START, key, sizeof key));
     for (size_t i = 0; i < all->taken.count; i++) known = known || strcmp(all->taken.value[i], name) == 0;
-    bool good = asprintf(&graph->updates->taken, "%s%s\"%s\"", before != NULL ? before : "",
+    bool good = asprintf(&graph->state->updates->taken, "%s%s\"%s\"", before != NULL ? before : "",
                          before != NULL ? ", " : "", name) >= 0;
     if (good) free(before);
-    if (!good) graph->updates->taken = before;
+    if (!good) graph->state->updates->taken = before;
     int64_t time_ns = r.at == BR_AT_TIME     ? r.time_ns
                       : r.at == BR_AT_SAMPLE ? br_stream_time_ns(br_update_stream(r.stage[0]), r.sample)
                                              : INT64_MIN;
@@ -308,7 +308,7 @@ static int resume(struct br_graph *graph, const struct start *s)
     free(text);
     if (config == NULL || br_updates_submit(graph, config, br_config_root(config), true, &reply) != BR_OK)
         return BR_E_NO_MEMORY;
-    struct br_update *update = graph->updates->newest; /* that has just come */
+    struct br_update *update = graph->state->updates->newest; /* that has just come */
     update->resumed = update->concluded = true;
     if (reply.outcome != BR_UPDATE_OK) {
         update->kept = text_of(br_update_json(s->at));
@@ -324,7 +324,7 @@ static int resume(struct br_graph *graph, const struct start *s)
                graph->journal, update->id);
     update->concluded = held;
     if (held) commit_first(graph);
-    graph->updates->journal.resumed++;
+    graph->state->updates->journal.resumed++;
     return BR_OK;
 }
 
@@ -348,7 +348,7 @@ static int by_time(const void *a, const void *b)
 
 int br_updates_start(struct br_graph *graph, struct br_error *error)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     const struct br_node *list = updates->of_file;
     struct starts all = {0};
     bool good = open_journal(graph, &all, list != NULL ? list->count : 0);

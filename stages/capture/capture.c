@@ -7,6 +7,7 @@
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
 #include "formats/common/text.h"
+#include "runtime/stage_updates.h"
 #include "stages/capture_description.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* frb_beams - FRB stage 2: intensities on the grid of the zero-padded transform resampled to any beams. */
 #include "kernels/frb_beams/frb_beams.h"
-#include "runtime/stage.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/sky/directions.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"

@@ -4,7 +4,7 @@
  * that moved would move the beams with it. To measure, frames are held until there are enough samples; they
  * then go out first. */
 #include "buffers/output.h"
-#include "runtime/stage.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/shape.h"
 #include "stages/requantize_description.h"
 

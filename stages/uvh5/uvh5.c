@@ -6,7 +6,7 @@
 
 #include "formats/common/fileio.h"
 #include "formats/uvh5/apparent.h"
-#include "runtime/stage.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"

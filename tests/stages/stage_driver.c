@@ -1,4 +1,5 @@
 #include "stage_driver.h"
+#include "runtime/stage_updates.h"
 
 #include <stdarg.h>
 #include <stdio.h>

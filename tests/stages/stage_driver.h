@@ -6,7 +6,7 @@
 #ifndef BEAMRING_TESTS_STAGE_DRIVER_H
 #define BEAMRING_TESTS_STAGE_DRIVER_H
 
-#include "runtime/run/pool.h"
+#include "runtime/base/pool.h"
 #include "runtime/stage.h"
 
 /* The opaque struct of runtime/stage.h. Everything may be set before configure and read after. */

@@ -1,4 +1,5 @@
 /* check.c - `beamring check`: the graph with shapes, memory and data rates, without starting anything. */
+#include "buffers/history.h"
 #include "runtime/ranks/ranks.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/check_ranks.h"

@@ -8,7 +8,7 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/upchannelize/upchannelize.h"
-#include "runtime/run/pool.h"
+#include "runtime/base/pool.h"
 #include "tests/kernels/frb_grid/grid_run.h"
 
 #include <setjmp.h>

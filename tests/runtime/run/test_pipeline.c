@@ -277,7 +277,8 @@ static void test_report_width(void **state)
                    "  - {stage: t_sink, name: a_sink_with_quite_a_long_name, in: b}\n");
     start_and_finish(&run);
     br_stage_count_saturated(stage_called(&run, "a_source_with_quite_a_long_name"), UINT64_MAX / 2);
-    stage_called(&run, "a_source_with_quite_a_long_name")->counters.busy_ns = 86400000000000; /* a day */
+    stage_called(&run, "a_source_with_quite_a_long_name")->state->counters.busy_ns =
+        86400000000000; /* a day */
     struct br_run_times times = br_run_times(run.graph, 0, 2000000000);
     FILE *file = tmpfile();
     br_report_text(run.graph, &times, file);

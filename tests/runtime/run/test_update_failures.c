@@ -76,7 +76,7 @@ static void wait_until_applied(struct test_run *run, uint64_t count)
 {
     for (unsigned i = 0; i < 60000; i++) {
         br_updates_tidy(run->graph);
-        if (run->graph->updates->total[BR_UPDATE_APPLIED] == count) return;
+        if (run->graph->state->updates->total[BR_UPDATE_APPLIED] == count) return;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
     fail_msg("the update does not come to hold");
@@ -91,7 +91,8 @@ static void test_no_memory(void **state)
     unsigned failures = 0;
     build_ok(&run, pipeline);
     assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
-    while (atomic_load(&stage_called(&run, "two")->updates.taken) == 0) /* it shall meet the file's values */
+    while (atomic_load(&stage_called(&run, "two")->state->updates.taken) ==
+           0) /* it shall meet the file's values */
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     for (long n = 0;; n++) {
         char text[160];

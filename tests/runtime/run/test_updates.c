@@ -29,7 +29,7 @@ static struct br_update_reply ask_well(struct test_run *run, const char *text)
 
 static const struct br_update *called(const struct test_run *run, const char *id)
 {
-    const struct br_update *u = run->graph->updates->newest;
+    const struct br_update *u = run->graph->state->updates->newest;
     while (u != NULL && strcmp(u->id, id) != 0) u = u->older;
     assert_non_null(u);
     return u;
@@ -133,7 +133,7 @@ static void test_cancelled(void **state)
     assert_int_equal(cancel(&run, "mid"), BR_UPDATE_OK);
     assert_int_equal(cancel(&run, "mid"), BR_UPDATE_UNKNOWN);
     assert_int_equal(called(&run, "mid")->state, BR_UPDATE_CANCELLED);
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_SCHEDULED], 1);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_SCHEDULED], 1);
     ask_well(&run, "{id: end, at: {sample: 1300}, stages: {two: {add: 4}}}");
     run_to_end(&run);
     assert_met(&run, "one", 1, 640, 3);
@@ -185,7 +185,7 @@ static void test_all_stages_or_none(void **state)
     run_to_end(&run);
     assert_int_equal(stage(&run, "one")->nseen, 1);
     assert_int_equal(stage(&run, "two")->nseen, 1);
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_REJECTED], 4);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_REJECTED], 4);
     end(&run);
 }
 
@@ -194,7 +194,7 @@ static void test_late(void **state)
     (void)state;
     struct test_run run;
     build_ok(&run, pipeline);
-    atomic_store(&stage_called(&run, "one")->updates.taken, 640);
+    atomic_store(&stage_called(&run, "one")->state->updates.taken, 640);
     struct br_update_reply reply =
         ask(&run, "{id: x, at: {sample: 639}, stages: {one: {add: 1}, two: {add: 1}}}");
     assert_int_equal(reply.outcome, BR_UPDATE_LATE);
@@ -245,11 +245,11 @@ static void test_many_pending(void **state)
                  n * 1000);
         ask_well(&run, text);
     }
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_SCHEDULED], MANY);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_SCHEDULED], MANY);
     run_to_end(&run);
     assert_int_equal(stage(&run, "one")->nseen, MANY + 1);
     for (unsigned n = 1; n <= MANY; n++) assert_met(&run, "one", n, 128 * n, n * 1000);
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_APPLIED], MANY);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_APPLIED], MANY);
     end(&run);
 }
 
@@ -267,12 +267,12 @@ static void test_now(void **state)
     for (int i = 1; i <= 100; i++) {
         char text[120];
         snprintf(text, sizeof text, "{id: u%d, at: now, stages: {one: {add: %d}, two: {add: %d}}}", i, i, i);
-        while (atomic_load(&stage_called(&run, "two")->updates.taken) == 0) continue;
+        while (atomic_load(&stage_called(&run, "two")->state->updates.taken) == 0) continue;
         ask_well(&run, text);
         br_updates_tidy(run.graph);
         while (called(&run, "u1")->state == BR_UPDATE_SCHEDULED) br_updates_tidy(run.graph);
     }
-    while (run.graph->updates->total[BR_UPDATE_SCHEDULED] > 0) br_updates_tidy(run.graph);
+    while (run.graph->state->updates->total[BR_UPDATE_SCHEDULED] > 0) br_updates_tidy(run.graph);
     br_pipeline_drain(run.graph);
     finish(&run);
     assert_int_equal(run.status, BR_OK);
@@ -358,7 +358,7 @@ static void test_source_that_has_come_far(void **state)
     assert_int_equal(reply.update->sample, 640);
     assert_int_equal(br_stage_next_update(one, 640), 640); /* that one begins behind it */
     assert_int_equal(br_stage_next_update(one, 700), 640);
-    assert_int_equal(atomic_load(&one->updates.taken), 700);
+    assert_int_equal(atomic_load(&one->state->updates.taken), 700);
     run_to_end(&run);
     assert_met(&run, "one", 1, 640, 2);
     assert_met(&run, "two", 1, 640, 2);
@@ -391,13 +391,13 @@ static void test_source_now(void **state)
                    "  - {stage: t_update, name: two, in: a, out: b}\n"
                    "  - {stage: t_sink, in: b, check: false}\n");
     assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
-    while (atomic_load(&stage_called(&run, "two")->updates.taken) == 0) continue;
+    while (atomic_load(&stage_called(&run, "two")->state->updates.taken) == 0) continue;
     for (int i = 1; i <= 50; i++) {
         char text[120];
         snprintf(text, sizeof text, "{id: u%d, at: now, stages: {one: {add: %d}, two: {add: %d}}}", i, i, i);
         ask_well(&run, text);
     }
-    while (br_updates_tidy(run.graph), run.graph->updates->total[BR_UPDATE_SCHEDULED] > 0) continue;
+    while (br_updates_tidy(run.graph), run.graph->state->updates->total[BR_UPDATE_SCHEDULED] > 0) continue;
     br_pipeline_drain(run.graph);
     finish(&run);
     assert_int_equal(run.status, BR_OK);

@@ -1,7 +1,7 @@
 /* simulate: its random numbers, and that nothing depends on frames. What the field should be is checked in
  * NumPy (tests/oracle/simulate.py). */
 #include "stages/simulate/burst.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 #include "tests/stages/stage_driver.h"
 
 #include <math.h>
