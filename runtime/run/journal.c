@@ -4,7 +4,6 @@
 #include "buffers/output.h"
 #include "buffers/regular_file.h"
 
-#include <libgen.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -92,17 +91,7 @@ static bool write_all(int fd, const char *text, size_t length)
         text += n;
         length -= (size_t)n;
     }
-    return fsync(fd) == 0;
-}
-
-/* A name that is another file's now is on the disk once its directory is. */
-static void sync_directory(const char *path)
-{
-    char copy[PATH_MAX];
-    int fd = open(dirname(strcpy(copy, path)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    close(fd);
+    return true;
 }
 
 /* Under the mutex. */
@@ -117,14 +106,13 @@ static bool replace(struct br_journal *journal, const char *text, size_t length)
     int fd = br_output_open(path, true, &error);
     bool good = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && write_all(fd, text, length);
     if (fd >= 0 && !good) br_fail(&error, BR_E_IO, "cannot write %s: %s", path, strerror(errno));
-    if (good) good = br_output_rename(path, journal->path, &error) == BR_OK;
+    if (good) good = br_output_publish(path, journal->path, &error) == BR_OK;
     if (!good) {
         if (fd >= 0) unlink(path);
         if (fd >= 0) close(fd);
         say(journal, BR_JOURNAL_FAILED, "%s", error.text);
         return false;
     }
-    sync_directory(journal->path);
     if (journal->fd >= 0) close(journal->fd);
     journal->fd = fd;
     say(journal, BR_JOURNAL_KEPT, "%s", "");

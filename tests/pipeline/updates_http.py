@@ -113,8 +113,8 @@ def test_too_many():
 
 
 def test_cancelled():
-    """What is cancelled never held: in none of its stages, and not after a restart. One that has another one
-    behind it stays."""
+    """A cancelled update was never in force: in none of its stages, and not after a restart. An update with
+    another one scheduled behind it stays."""
     def delete(name, code=200):
         answer = n.ask("/v1/updates/" + name, "DELETE")
         assert answer.code == code, answer.text

@@ -164,7 +164,7 @@ def test_restart():
 
 
 def test_pending_becomes_due():
-    """What was pending holds at its sample after the restart, also behind what the file schedules."""
+    """A pending update is applied at its sample after the restart, behind an entry of the pipeline file."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         sample = post(n, "a", one={"add": 3})["earliest"] + 4096 * 40000
@@ -300,7 +300,7 @@ def test_of_the_file():
 
 
 def test_many():
-    """Of many updates those that hold are kept, however long ago they came."""
+    """The updates in force are kept, out of many, however long ago they came."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         post(n, "first", two={"add": 8})
