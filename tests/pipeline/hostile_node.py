@@ -183,8 +183,8 @@ def test_no_request_holds_the_loop_up():
         for i in range(DUMPS):
             where = {"stage": f"dump{i % 2}", "id": 10 + i}
             ask("POST", "/v1/dump", {**where, **later, **({"channels": channels} if i % 4 == 0 else {})})
-        kotekan = {"event_id": 2, "start_unix_seconds": -1, "start_unix_nano": 0, "duration_nano": 300000,
-                   "dm": 0, "dm_error": 0, "file_path": ""}
+        kotekan = {"event_id": 2, "start_unix_seconds": 1700256000, "start_unix_nano": 0,
+                   "duration_nano": 300000, "dm": 0, "dm_error": 0, "file_path": ""}
         ask("POST", "/baseband", kotekan)
         assert len(ask("POST", "/baseband", {**kotekan, "event_id": 3}).json) == CHANNELS
         every = {f"u{i}": {"add": 5} for i in range(59)}
