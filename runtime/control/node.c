@@ -315,6 +315,7 @@ int br_node_run(const struct br_node_options *options)
         node_unload(&node.current);
         return 1;
     }
+    loop_time_measure(&node.loop_time, node.ev);
     signal(SIGPIPE, SIG_IGN);
     status = open_server(&node);
     if (status == 0) {

@@ -125,6 +125,32 @@ static void wait_for_gpus(struct br_graph *graph)
     }
 }
 
+/* Signals are for the main thread, and for none that a stage makes: these inherit the mask. The others, which
+ * nobody handles, end the process as ever. */
+static int start_stages(struct br_graph *graph, struct br_error *error)
+{
+    static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    sigset_t mask, before;
+    sigemptyset(&mask);
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&mask, handled[i]);
+    pthread_sigmask(SIG_BLOCK, &mask, &before);
+    int status = BR_OK;
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
+        struct br_stage *stage = graph->order[s];
+        if (stage->type->start == NULL && stage->type->stop == NULL) continue;
+        stage->state->start_called = true;
+        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
+        if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
+        if (status != BR_OK) {
+            br_fail(&stage->state->error, status, "it could not start (status %d) and gave no reason",
+                    status);
+            br_fail(error, status, "stage '%s': %s", stage->name, stage->state->error.text);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
 int br_pipeline_start(struct br_graph *graph, struct br_error *error)
 {
     if (graph->gpu_wanted && graph->ngpus == 0)
@@ -142,18 +168,7 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
                          (double)br_graph_bytes(graph) / (1 << 20));
         return status;
     }
-    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
-        struct br_stage *stage = graph->order[s];
-        if (stage->type->start == NULL && stage->type->stop == NULL) continue;
-        stage->state->start_called = true;
-        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
-        if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
-        if (status != BR_OK) {
-            br_fail(&stage->state->error, status, "it could not start (status %d) and gave no reason",
-                    status);
-            br_fail(error, status, "stage '%s': %s", stage->name, stage->state->error.text);
-        }
-    }
+    if (status == BR_OK) status = start_stages(graph, error);
     if (status == BR_OK) status = br_updates_start(graph, error);
     if (status == BR_OK) {
         status = start_threads(graph, error);

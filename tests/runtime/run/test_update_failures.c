@@ -15,7 +15,7 @@ void *__wrap_calloc(size_t n, size_t bytes);
 void *__wrap_realloc(void *old, size_t bytes);
 void *__wrap_br_arena_alloc(struct br_arena *arena, size_t bytes);
 
-/* Of this thread: allocations until one fails; below 0: none does. */
+/* This thread's allocations until one fails; below 0: none fails. */
 static _Thread_local long left = -1;
 static _Thread_local bool spared;
 
@@ -112,7 +112,7 @@ static void test_no_memory(void **state)
     assert_int_equal(run.status, BR_OK);
     assert_true(br_balance_ok(run.graph, stderr));
     br_updates_tidy(run.graph);
-    /* What the stages met are the values of updates that came through, in both of them the same. */
+    /* The stages got the values of successful updates, the same in both of them. */
     const struct t_update *one = stage_called(&run, "one")->self, *two = stage_called(&run, "two")->self;
     assert_int_equal(one->nseen, applied + 1);
     assert_int_equal(two->nseen, applied + 1);

@@ -96,7 +96,7 @@ static void test_order_of_arrival_does_not_matter(void **state)
     end(&run);
 }
 
-/* What is asked for earlier must fit what is due already: 13 is an `add` that the due one refuses. */
+/* An earlier request must fit the updates that are due: 13 is an `add` that the due one refuses. */
 static void test_one_that_spoils_a_later_one(void **state)
 {
     (void)state;
