@@ -83,7 +83,7 @@ def keep(page, name, seconds=0):
         os.makedirs(os.environ["BEAMRING_PICTURES"], exist_ok=True)
         path = os.path.join(os.environ["BEAMRING_PICTURES"], name + ".png")
         page.screenshot(path)
-        Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+        Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
 def text_of(page, element):
