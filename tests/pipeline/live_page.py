@@ -57,6 +57,9 @@ pipeline:
   - {stage: t_sink, name: search, check: false, in: beams, pause_us: ${PAUSE}}
 """.replace("BURSTS", ", ".join(f"{{x_deg: 0.5, y_deg: -0.5, dm: 500, arrival_s: {0.5 + i}, "
                                 "width_s: 0.02, flux: 0.3}" for i in range(6)))
+DUMP = BURSTS[:BURSTS.index("    bursts:")] + """    out: field
+  - {stage: dump, in: {from: field, history: {seconds: 0.5}}, directory: out}
+"""
 ORDERS = """pipeline:
   - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: bytes}
   - {stage: t_update, name: one, in: bytes, out: more}
@@ -298,6 +301,19 @@ def test_updates():
         n.end()
 
 
+def test_dumps():
+    with node(DUMP, env=ENV) as n, browser.Browser() as page:
+        n.wait_until(lambda s: s["ready"])
+        page.open(n.url + "/")
+        answer = n.post("/v1/dump", json.dumps({"id": 7, "start": "earliest", "samples": 2048}))
+        assert answer.code == 202, answer.text
+        page.wait("document.querySelector('#orders td')?.textContent == 'dump 7'")
+        page.wait("document.querySelector('#orders td:nth-child(2)').textContent == 'done'")
+        assert "B in out" in text_of(page, "orders"), text_of(page, "orders")
+        assert page.console == [], page.console
+        n.end()
+
+
 if __name__ == "__main__":
     if browser.PROGRAM is None:
         print("no Chromium: the live page is not tested")
@@ -305,4 +321,4 @@ if __name__ == "__main__":
     if PATIENT:
         sys.argv.pop(1)
     harness.main([test_graph_and_previews, test_preview_is_what_flows, test_a_stall_is_red,
-                  test_keyboard_and_phone, test_a_board_goes, test_a_burst, test_updates])
+                  test_keyboard_and_phone, test_a_board_goes, test_a_burst, test_updates, test_dumps])
