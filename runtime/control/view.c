@@ -1,5 +1,6 @@
 /* view.c - see view.h. */
 #include "runtime/control/view.h"
+#include "runtime/control/picture.h"
 
 #include "buffers/clock.h"
 
@@ -46,6 +47,11 @@ static bool describe_queue(const struct br_graph *graph, const struct br_edge *e
     q->sample_s = br_stream_sample_s(&edge->stream);
     q->frame_s = q->sample_s * (double)edge->stream.frame_samples;
     q->frame_bytes = br_stream_max_bytes(&edge->stream);
+    const struct br_array *array = &edge->stream.array;
+    bool complex = array->dtype == BR_INT4X2 || array->dtype == BR_INT8X2 || array->dtype == BR_INT32X2;
+    q->values_per_sample =
+        (complex ? 2.0 : 1.0) * (double)br_array_elements(array) / (double)edge->stream.frame_samples;
+    q->unseen = pictures_refuse(edge);
     q->epoch_ns = edge->stream.epoch_ns;
     q->sample_ns = edge->stream.sample_ns;
     return q->name != NULL && q->shape != NULL;
@@ -197,9 +203,12 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) s->lost[i] = br_stage_lost(stage, i);
     for (unsigned i = 0; i < BR_DUMP_COUNT; i++)
         s->dumps[i] = atomic_load_explicit(&stage->state->counters.dumps[i], memory_order_relaxed);
-    for (size_t i = 0; i < view->stage[at].ncounted; i++)
-        view->stage[at].counted[i].value =
-            atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed);
+    for (size_t i = 0; i < view->stage[at].ncounted; i++) {
+        struct view_counted *counted = &view->stage[at].counted[i];
+        uint64_t value = atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed);
+        if (value != counted->value) counted->moved_ns = view->now.at_ns;
+        counted->value = value;
+    }
     for (unsigned i = 0; i < BR_TIME_BUCKETS; i++)
         s->took[i] = atomic_load_explicit(&c->took[i], memory_order_relaxed);
     s->gpu_ns = atomic_load_explicit(&c->gpu_ns, memory_order_relaxed);
@@ -225,9 +234,32 @@ static void look_for_failure(struct br_view *view, const struct br_graph *graph)
     snprintf(view->failure, sizeof view->failure, "%.900s", first->state->error.text);
 }
 
+/* Keeps what stages have counted, once a second. */
+static void keep_counted(struct br_view *view)
+{
+    if (view->now.at_ns == 0 || view->now.at_ns - view->counted_ns[1] < 1000000000) return;
+    view->counted_ns[0] = view->counted_ns[1];
+    view->counted_ns[1] = view->now.at_ns;
+    for (size_t s = 0; s < view->nstages; s++)
+        for (size_t i = 0; i < view->stage[s].ncounted; i++) {
+            struct view_counted *counted = &view->stage[s].counted[i];
+            counted->was[0] = counted->was[1];
+            counted->was[1] = counted->value;
+        }
+}
+
+double view_counted_per_s(const struct br_view *view, const struct view_counted *counted)
+{
+    unsigned at = view->counted_ns[0] == 0; /* 1: there is only one moment */
+    if (view->counted_ns[at] == 0 || view->now.at_ns <= view->counted_ns[at]) return 0;
+    return (double)(counted->value - counted->was[at]) /
+           ((double)(view->now.at_ns - view->counted_ns[at]) * 1e-9);
+}
+
 void view_take(struct br_view *view, const struct br_graph *graph)
 {
     uint64_t now = br_clock_ns();
+    keep_counted(view);
     if (view->now.at_ns != 0 && now - view->last_ns >= VIEW_STEP_NS) {
         struct view_moment *oldest = &view->past[view->npast++ % VIEW_MOMENTS], kept = view->now;
         view->now = *oldest;

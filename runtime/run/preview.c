@@ -5,16 +5,18 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 /* --- elements --- */
 
 static float from_half(const uint8_t *bytes)
 {
-    unsigned bits = bytes[0] | (unsigned)bytes[1] << 8, exponent = bits >> 10 & 31, fraction = bits & 1023;
-    float magnitude = exponent == 0    ? ldexpf((float)fraction, -24)
-                      : exponent == 31 ? (fraction != 0 ? NAN : INFINITY)
-                                       : ldexpf((float)(fraction + 1024), (int)exponent - 25);
-    return bits >> 15 ? -magnitude : magnitude;
+    uint32_t half = bytes[0] | (uint32_t)bytes[1] << 8, bits = (half & 0x7fff) << 13;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    value *= 0x1p112f; /* the exponents' biases differ by so much; subnormal numbers come out right too */
+    if ((half & 0x7c00) == 0x7c00) value = (half & 0x3ff) != 0 ? NAN : INFINITY;
+    return (half & 0x8000) != 0 ? -value : value;
 }
 
 static int nibble(unsigned bits)
@@ -22,7 +24,9 @@ static int nibble(unsigned bits)
     return (int)((bits & 15) ^ 8) - 8;
 }
 
-static float intensity(enum br_dtype dtype, const uint8_t *data, size_t element)
+/* With a constant `dtype` the compiler leaves one case. */
+static inline __attribute__((always_inline)) float intensity(enum br_dtype dtype, const uint8_t *data,
+                                                             size_t element)
 {
     float value;
     uint32_t whole;
@@ -60,6 +64,29 @@ static float intensity(enum br_dtype dtype, const uint8_t *data, size_t element)
     return NAN;
 }
 
+/* sum[k] += the intensity of element at + k stride. */
+static void add_row(enum br_dtype dtype, const uint8_t *data, size_t at, size_t stride, size_t n, float *sum)
+{
+#define ADD(DTYPE)                                                                                           \
+    case DTYPE:                                                                                              \
+        for (size_t k = 0; k < n; k++) sum[k] += intensity(DTYPE, data, at + k * stride);                    \
+        break
+    switch (dtype) {
+        ADD(BR_INT4X2);
+        ADD(BR_INT8X2);
+        ADD(BR_INT8);
+        ADD(BR_UINT8);
+        ADD(BR_INT4);
+        ADD(BR_F16);
+        ADD(BR_F32);
+        ADD(BR_UINT32);
+        ADD(BR_INT32X2);
+    case BR_DTYPES:
+        break;
+    }
+#undef ADD
+}
+
 /* --- where elements are --- */
 
 /* One part of a frame: strides in elements, time and frequency apart from the items. */
@@ -68,6 +95,7 @@ struct grid {
     size_t time_stride, freq_stride;
     unsigned nother; /* axes of the items */
     size_t other_length[BR_MAX_AXES], other_stride[BR_MAX_AXES];
+    bool even;       /* item k stands at k other_stride[0] */
     bool time_first; /* time is slower than frequency, in validity too */
 };
 
@@ -92,6 +120,10 @@ static void look_at_part(struct grid *g, const struct br_stream *stream, struct 
         }
         stride *= length;
     }
+    if (g->nother == 0) g->other_length[g->nother] = g->other_stride[g->nother] = 1;
+    g->even = true;
+    for (unsigned i = 1; i < g->nother; i++)
+        g->even &= g->other_stride[i] == g->other_stride[i - 1] * g->other_length[i - 1];
 }
 
 static size_t offset_of_item(const struct grid *g, size_t item)
@@ -111,50 +143,124 @@ static bool is_missing(const struct grid *g, const struct br_frame *frame, size_
     return frame->valid[g->part.valid_offset + cell] == BR_MISSING;
 }
 
-/* --- pictures --- */
+/* --- sums --- */
 
-/* `count` places out of `length`, evenly. */
-static size_t pick(size_t i, size_t count, size_t length)
+/* A frame and its parts. */
+struct sight {
+    enum br_dtype dtype;
+    const struct br_frame *frame;
+    unsigned nparts;
+    struct grid grid[BR_MAX_ZONES];
+    size_t channels, steps; /* of all parts; the steps of the part with the fewest */
+    uint32_t random;        /* never 0 */
+};
+
+/* A number from 0 to n - 1: which elements are looked at must not beat with what is in them. */
+static size_t any_of(struct sight *s, size_t n)
 {
-    return (2 * i + 1) * length / (2 * count);
+    s->random ^= s->random << 13;
+    s->random ^= s->random >> 17;
+    s->random ^= s->random << 5;
+    return (size_t)((uint64_t)s->random * n >> 32);
 }
 
-static size_t at_most(size_t n, size_t most)
+static const struct grid *grid_of(const struct sight *s, size_t *channel)
 {
-    return n < most ? n : most;
+    const struct grid *g = s->grid;
+    while (*channel >= g->part.nchannels) *channel -= (g++)->part.nchannels;
+    return g;
 }
 
-/* The mean of each item over a few cells of one part, chosen along the diagonals of time and frequency. */
-static void take_means(struct br_preview *p, const struct grid *g, enum br_dtype dtype,
-                       const struct br_frame *frame, size_t items)
+/* The steps of a part that belong to column `i` of `n`: from *begin to the value before the one returned. */
+static size_t steps_of(const struct grid *g, unsigned i, unsigned n, size_t *begin)
 {
-    const uint8_t *data = (const uint8_t *)frame->data + g->part.offset;
-    size_t cells = at_most(g->part.nsteps * g->part.nchannels, PREVIEW_CELLS), used = 0;
-    p->item_step = (items + PREVIEW_ITEMS - 1) / PREVIEW_ITEMS;
-    p->nitems = (items + p->item_step - 1) / p->item_step;
-    memset(p->mean, 0, p->nitems * sizeof *p->mean);
-    for (size_t i = 0; i < cells; i++) {
-        size_t step = pick(i, cells, g->part.nsteps), channel = pick(i * 5 % cells, cells, g->part.nchannels);
-        if (is_missing(g, frame, step, channel)) continue;
-        size_t at = step * g->time_stride + channel * g->freq_stride;
-        used++;
-        for (size_t k = 0; k < p->nitems; k++)
-            p->mean[k] += intensity(dtype, data, at + offset_of_item(g, k * p->item_step));
+    *begin = g->part.nsteps * i / n;
+    return g->part.nsteps * (i + 1) / n;
+}
+
+/* Adds one cell of all items to the sums, unless it is missing. */
+static void add_cell(struct br_preview *p, const struct sight *s, const struct grid *g, size_t step,
+                     size_t channel)
+{
+    if (is_missing(g, s->frame, step, channel)) return;
+    const uint8_t *data = (const uint8_t *)s->frame->data + g->part.offset;
+    size_t at = step * g->time_stride + channel * g->freq_stride;
+    p->cells++;
+    if (g->even) add_row(s->dtype, data, at, g->other_stride[0] * p->item_step, p->nitems, p->sum);
+    for (size_t k = 0; !g->even && k < p->nitems; k++)
+        p->sum[k] += intensity(s->dtype, data, at + offset_of_item(g, k * p->item_step));
+}
+
+/* Cells of the time of column `i` of `n`: all, or a random choice. */
+static void add_to_sums(struct br_preview *p, struct sight *s, unsigned i, unsigned n)
+{
+    size_t most = PREVIEW_ELEMENTS / p->nitems > 0 ? PREVIEW_ELEMENTS / p->nitems : 1, all = 0, begin, end;
+    for (const struct grid *g = s->grid; g < s->grid + s->nparts; g++) {
+        end = steps_of(g, i, n, &begin);
+        all += (end - begin) * g->part.nchannels;
     }
-    for (size_t k = 0; k < p->nitems; k++) p->mean[k] = used > 0 ? p->mean[k] / (float)used : NAN;
+    for (size_t c = 0; all <= most && c < s->channels; c++) {
+        size_t channel = c;
+        const struct grid *g = grid_of(s, &channel);
+        end = steps_of(g, i, n, &begin);
+        for (size_t t = begin; t < end; t++) add_cell(p, s, g, t, channel);
+    }
+    for (size_t k = 0; all > most && k < most; k++) {
+        size_t channel = any_of(s, s->channels);
+        const struct grid *g = grid_of(s, &channel);
+        end = steps_of(g, i, n, &begin);
+        add_cell(p, s, g, begin + any_of(s, end - begin), channel);
+    }
 }
 
-/* One channel of the waterfall. */
-static void take_channel(struct br_preview *p, const struct grid *g, enum br_dtype dtype,
-                         const struct br_frame *frame, size_t channel, float *row)
+struct mean {
+    float sum[PREVIEW_LOOKS];
+    unsigned cells;
+};
+
+static void add_to_mean(const struct br_preview *p, const struct sight *s, const struct grid *g, size_t step,
+                        size_t channel, struct mean *mean)
 {
-    const uint8_t *data = (const uint8_t *)frame->data + g->part.offset;
-    size_t item = offset_of_item(g, p->item);
-    for (unsigned t = 0; t < p->ntimes; t++) {
-        size_t step = pick(t, p->ntimes, g->part.nsteps);
-        row[t] = is_missing(g, frame, step, channel)
-                     ? NAN
-                     : intensity(dtype, data, step * g->time_stride + channel * g->freq_stride + item);
+    if (is_missing(g, s->frame, step, channel)) return;
+    const uint8_t *data = (const uint8_t *)s->frame->data + g->part.offset;
+    size_t at = step * g->time_stride + channel * g->freq_stride;
+    mean->cells++;
+    for (unsigned l = 0; l < p->nlooks; l++)
+        mean->sum[l] += intensity(s->dtype, data, at + offset_of_item(g, p->item[l]));
+}
+
+/* One row of a column: the stream's channels from `first` to `last` - 1. */
+static void take_cell(const struct br_preview *p, struct sight *s, unsigned i, unsigned n, size_t first,
+                      size_t last, struct mean *mean)
+{
+    size_t all = 0, begin, end;
+    for (size_t c = first; c < last; c++) {
+        size_t channel = c;
+        end = steps_of(grid_of(s, &channel), i, n, &begin);
+        all += end - begin;
+    }
+    for (size_t c = first; all <= PREVIEW_PICKS && c < last; c++) {
+        size_t channel = c;
+        const struct grid *g = grid_of(s, &channel);
+        end = steps_of(g, i, n, &begin);
+        for (size_t t = begin; t < end; t++) add_to_mean(p, s, g, t, channel, mean);
+    }
+    for (size_t k = 0; all > PREVIEW_PICKS && k < PREVIEW_PICKS; k++) {
+        size_t channel = first + any_of(s, last - first);
+        const struct grid *g = grid_of(s, &channel);
+        end = steps_of(g, i, n, &begin);
+        add_to_mean(p, s, g, begin + any_of(s, end - begin), channel, mean);
+    }
+}
+
+static void take_column(struct br_preview *p, struct sight *s, unsigned i, unsigned n,
+                        struct preview_column *column)
+{
+    for (unsigned c = 0; c < p->nchannels; c++) {
+        struct mean mean = {0};
+        take_cell(p, s, i, n, c * s->channels / p->nchannels, (c + 1) * s->channels / p->nchannels, &mean);
+        for (unsigned l = 0; l < p->nlooks; l++)
+            column->power[l][c] = mean.cells > 0 ? mean.sum[l] / (float)mean.cells : NAN;
     }
 }
 
@@ -176,34 +282,74 @@ const char *br_preview_refuses(const struct br_stream *stream)
     return NULL;
 }
 
-void br_preview_fill(struct br_preview *p, const struct br_stream *stream, const struct br_frame *frame)
+/* The last step of a short frame may be less than a step. */
+static void look_at_frame(struct sight *s, const struct br_stream *stream, const struct br_frame *frame)
+{
+    *s = (struct sight){.dtype = stream->array.dtype, .frame = frame, .nparts = br_stream_nparts(stream)};
+    s->steps = SIZE_MAX;
+    for (unsigned i = 0; i < s->nparts; i++) {
+        look_at_part(&s->grid[i], stream, br_stream_part(stream, i, frame->first, frame->samples));
+        s->channels += s->grid[i].part.nchannels;
+        if (s->grid[i].part.nsteps < s->steps) s->steps = s->grid[i].part.nsteps;
+    }
+    s->random = (uint32_t)(frame->first * 2654435761u >> 8) | 1;
+}
+
+static void prepare(struct br_preview *p, const struct br_stream *stream, const struct sight *s)
+{
+    size_t items = br_preview_items(stream);
+    p->item_step = (items + PREVIEW_ITEMS - 1) / PREVIEW_ITEMS;
+    p->nitems = (items + p->item_step - 1) / p->item_step;
+    p->nchannels = (unsigned)(s->channels < PREVIEW_CHANNELS ? s->channels : PREVIEW_CHANNELS);
+    for (unsigned c = 0; c < p->nchannels; c++) {
+        size_t channel = (2 * c + 1) * s->channels / (2 * p->nchannels);
+        const struct grid *g = grid_of(s, &channel);
+        p->freq_mhz[c] = stream->freq_mhz[g->part.first_channel + channel];
+    }
+}
+
+void br_preview_clear(struct br_preview *p)
+{
+    p->nitems = 0;
+    p->cells = 0;
+    p->ncolumns = 0;
+    memset(p->sum, 0, sizeof p->sum);
+}
+
+/* Processor time of this thread: a machine that is busy with other things must not make pictures rare. */
+static uint64_t worked_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool br_preview_add(struct br_preview *p, const struct br_stream *stream, const struct br_frame *frame)
 {
     uint64_t begin = br_clock_ns();
-    size_t items = br_preview_items(stream), channels = 0, first = 0;
-    unsigned nparts = br_stream_nparts(stream), part = 0;
-    struct grid g;
-    p->ntimes = PREVIEW_TIMES;
-    for (unsigned i = 0; i < nparts; i++) {
-        struct br_part one = br_stream_part(stream, i, frame->first, frame->samples);
-        p->ntimes = (unsigned)at_most(one.nsteps, p->ntimes);
-        channels += one.nchannels;
+    if (begin < p->next_ns) return false;
+    uint64_t worked = worked_ns();
+    struct sight s;
+    look_at_frame(&s, stream, frame);
+    if (s.steps == 0 || s.channels == 0) return false;
+    prepare(p, stream, &s);
+    /* A long frame is several columns. */
+    double frame_ns = br_stream_sample_s(stream) * (double)frame->samples * 1e9,
+           wanted = frame_ns / (double)PREVIEW_COLUMN_NS;
+    size_t most = PREVIEW_COLUMNS - p->ncolumns < s.steps ? PREVIEW_COLUMNS - p->ncolumns : s.steps;
+    unsigned n = wanted >= (double)most ? (unsigned)most : wanted > 1 ? (unsigned)wanted : 1;
+    for (unsigned i = 0; i < n; i++) {
+        struct preview_column *column = &p->column[p->ncolumns++];
+        column->first = frame->first + frame->samples * i / n;
+        column->samples = frame->samples / n;
+        uint64_t before_ns = (uint64_t)(frame_ns * (n - 1 - i) / n);
+        column->at_ns = begin > before_ns ? begin - before_ns : 0;
+        add_to_sums(p, &s, i, n);
+        take_column(p, &s, i, n, column);
     }
-    p->nchannels = p->ntimes > 0 ? (unsigned)at_most(channels, PREVIEW_CHANNELS) : 0;
-    p->first = frame->first;
-    p->samples = frame->samples;
-    p->nitems = 0;
-    if (p->item >= items) p->item = 0;
-    look_at_part(&g, stream, br_stream_part(stream, 0, frame->first, frame->samples));
-    if (p->nchannels > 0) take_means(p, &g, stream->array.dtype, frame, items);
-    for (unsigned c = 0; c < p->nchannels; c++) {
-        size_t channel = pick(c, p->nchannels, channels);
-        while (channel >= first + g.part.nchannels) {
-            first += g.part.nchannels;
-            look_at_part(&g, stream, br_stream_part(stream, ++part, frame->first, frame->samples));
-        }
-        p->freq_mhz[c] = stream->freq_mhz[g.part.first_channel + channel - first];
-        take_channel(p, &g, stream->array.dtype, frame, channel - first, p->waterfall[c]);
-    }
-    p->at_ns = br_clock_ns();
-    p->took_ns = p->at_ns - begin;
+    uint64_t end = br_clock_ns();
+    p->took_ns = worked_ns() - worked;
+    p->next_ns = end + p->took_ns * PREVIEW_SHARE;
+    if (p->next_ns < begin + PREVIEW_COLUMN_NS) p->next_ns = begin + PREVIEW_COLUMN_NS;
+    return p->ncolumns == PREVIEW_COLUMNS || end >= p->until_ns;
 }

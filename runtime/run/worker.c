@@ -191,13 +191,12 @@ static int check_result(struct worker *w, int result)
     return BR_OK;
 }
 
-/* Somebody looks: what is about to be published goes into the preview, too. */
+/* Somebody looks: the frame that is about to be published goes into the preview, too. */
 static void show(struct br_stage *stage, unsigned i, const struct br_frame *frame)
 {
-    struct br_preview *preview =
-        atomic_exchange_explicit(&stage->state->preview[i], NULL, memory_order_acquire);
-    if (preview == NULL) return;
-    br_preview_fill(preview, &stage->out[i].stream, frame);
+    struct br_preview *preview = atomic_load_explicit(&stage->state->preview[i], memory_order_acquire);
+    if (preview == NULL || !br_preview_add(preview, &stage->out[i].stream, frame)) return;
+    atomic_store_explicit(&stage->state->preview[i], NULL, memory_order_relaxed);
     atomic_store_explicit(&preview->state, PREVIEW_FILLED, memory_order_release);
 }
 

@@ -4,7 +4,7 @@ may refuse and say why; it may not crash, hang, or lose what was good.
 
     sweep.py [--seed S] [--seconds T] [--only KIND] [--case N] [--jobs N]
 
-Case N of a kind follows from the seed alone. What fails is printed with the command that does it again."""
+Case N of a kind follows from the seed alone. A failure is printed with the command that repeats it."""
 import argparse
 import concurrent.futures
 import contextlib

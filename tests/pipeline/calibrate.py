@@ -127,7 +127,7 @@ def test_files():
 
 
 def test_missing():
-    """What is missing does not count, in UVH5 files and in recordings alike: a whole integration, parts of
+    """Missing data do not count, in UVH5 files and in recordings alike: a whole integration, parts of
     others, and integrations that the recording cuts."""
     with harness.scratch() as d:
         g = circle.write_receivers(d)

@@ -116,6 +116,8 @@ def test_wraps_in_files():
                     check(os.path.join(d, "r_000000.dada"), board, first, 8 * FS)
                     assert f"{8 * FS // T} packets, {8 * FS // T} accepted" in result.err, result
                     assert "warning" not in result.err and f"again {periods} times" in result.err, result
+        told = harness.beamring("info", "a.pcap", cwd=d)
+        assert told.status == 1 and "a packet description" in told.err, told
 
 
 def utc(seconds):
@@ -144,7 +146,7 @@ def test_open_periods_are_refused():
 
 
 def test_a_period_passes_between_two_files():
-    """A silence of exactly one period is no continuation."""
+    """A silence of exactly one period does not continue the stream."""
     board = BOARDS[0]
     with harness.scratch() as d:
         for name, first in (("b", FS * 5), ("a", FS * 9 + board.period)):

@@ -245,7 +245,7 @@ VARIABLES = ["\\u0024{SECRET}", "$\\u007bSECRET}", "\\x24{SECRET}", "${SECRET}",
 
 
 def test_nothing_is_expanded():
-    with node(UPDATED + "journal: journal.jsonl\n", command="serve", env={"SECRET": "Hunter2"}) as n:
+    with node(UPDATED + "journal: journal.yaml\n", command="serve", env={"SECRET": "Hunter2"}) as n:
         n.wait_until(lambda s: s["ready"], what="ready")
         for text in VARIABLES:
             for body in ('{"id": "%s", "stages": {"one": {"add": 3}}}', '{"stages": {"one": {"file": "%s"}}}',
@@ -270,7 +270,7 @@ def test_nothing_is_expanded():
         n.wait_until(lambda s: s["restarts"] == 1 and s["ready"], what="the restart")
         journal = n.get("/v1/updates").json["journal"]
         assert journal["state"] == "kept" and journal["resumed"] == 1, journal
-        assert "Hunter2" not in open(os.path.join(n.directory, "journal.jsonl")).read() + n.err
+        assert "Hunter2" not in open(os.path.join(n.directory, "journal.yaml")).read() + n.err
         n.end(0)
 
 

@@ -66,7 +66,7 @@ def test_a_beam_more():
 
 
 def test_it_is_subtracted():
-    """Of noise nothing is left but its fluctuations; a level that all share is gone."""
+    """Noise keeps only its fluctuations; a level that all share disappears."""
     with harness.scratch() as d:
         record_field(d, samples=9000)
         append, _ = run(d, "append", "append")

@@ -38,8 +38,8 @@ KERNELS = [
     ("sm_80", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
 ]
 
-# What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the
-# instruction, which then negates both (seen with CUDA 13.0).
+# The form in which ptxas keeps a pair of float16 numbers below 0 as operand b: the sign of the upper one
+# moved into the instruction, which then negates both (seen with CUDA 13.0).
 NEGATED = re.compile(r"\sHMMA\.\S+\s+R\w+(?:\.reuse)?,\s*R\w+(?:\.reuse)?,\s*-R")
 
 

@@ -61,7 +61,7 @@ static uint8_t *validity(size_t count, size_t missing)
     return valid;
 }
 
-/* What one run leaves behind, compared with that of the first. */
+/* The results of one run, compared with those of the first. */
 static void compare(size_t i, uint8_t *first, const uint8_t *now, size_t count)
 {
     if (i == 0)

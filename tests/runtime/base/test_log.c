@@ -70,7 +70,7 @@ static void test_json(void **state)
     fclose(file);
 }
 
-/* Of a kind of message some are printed; errors, and other kinds, always. */
+/* Only some messages of a frequent kind are printed; errors and rare kinds always are. */
 static void test_too_often(void **state)
 {
     (void)state;

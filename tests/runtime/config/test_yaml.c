@@ -85,7 +85,7 @@ static void test_empty(void **state)
         assert_messages(config, "t.yaml:1:1: the file is empty; expected YAML\n");
     }
     br_config_free(good(parse("\xef\xbb\xbf"
-                              "a: 1\n"))); /* a byte order mark is no mistake */
+                              "a: 1\n"))); /* a byte order mark is not a mistake */
 }
 
 static void test_duplicates(void **state)

@@ -263,7 +263,7 @@ static void test_reports(void **state)
     end(&run);
 }
 
-/* What people read fits into 120 columns, whatever the names and the numbers are. */
+/* Lines for people fit into 120 columns, whatever the names and the numbers. */
 static void test_report_width(void **state)
 {
     (void)state;

@@ -24,13 +24,25 @@ static struct br_stream stream_of(enum br_dtype dtype, const char *axes, const s
     return s;
 }
 
+static void add(struct br_preview *p, const struct br_stream *stream, struct br_frame *frame)
+{
+    p->next_ns = 0;
+    frame->samples = stream->frame_samples;
+    assert_true(br_preview_add(p, stream, frame)); /* until_ns has passed */
+}
+
 static struct br_preview *fill(const struct br_stream *stream, struct br_frame *frame, size_t item)
 {
     struct br_preview *p = calloc(1, sizeof *p);
-    p->item = item;
-    frame->samples = stream->frame_samples;
-    br_preview_fill(p, stream, frame);
+    p->nlooks = 2;
+    p->item[1] = item;
+    add(p, stream, frame);
     return p;
+}
+
+static float mean(const struct br_preview *p, size_t k)
+{
+    return p->sum[k] / (float)p->cells;
 }
 
 /* Each element type, with one value that its bytes stand for. */
@@ -59,8 +71,8 @@ static void test_element_types(void **state)
         struct br_frame frame = {.complete = true, .data = data};
         struct br_preview *p = fill(&s, &frame, 0);
         assert_int_equal(p->nitems, 1);
-        assert_true(p->mean[0] == one[i].is);
-        assert_true(p->waterfall[0][0] == one[i].is);
+        assert_true(mean(p, 0) == one[i].is);
+        assert_true(p->ncolumns == 1 && p->column[0].power[1][0] == one[i].is);
         free(p);
     }
 }
@@ -90,13 +102,15 @@ static void test_orders(void **state)
         struct br_frame frame = {.complete = true, .data = data};
         struct br_preview *p = fill(&s, &frame, 5);
         assert_int_equal(p->nitems, 6);
-        assert_int_equal(p->ntimes, 4);
+        assert_int_equal(p->ncolumns, 1);
         assert_int_equal(p->nchannels, 3);
-        for (unsigned c = 0; c < 3; c++) {
+        for (unsigned c = 0; c < 3; c++) { /* of steps 0 to 3 the mean is 1.5 */
             assert_true(p->freq_mhz[c] == 400 + c);
-            for (unsigned t = 0; t < 4; t++) assert_true(p->waterfall[c][t] == (float)(5000 + 10 * c + t));
+            assert_true(p->column[0].power[0][c] == (float)(10 * c) + 1.5f);
+            assert_true(p->column[0].power[1][c] == (float)(5000 + 10 * c) + 1.5f);
         }
-        for (unsigned k = 0; k < 6; k++) assert_true(fabsf(p->mean[k] - (float)(1000 * k)) < 30);
+        assert_int_equal(p->cells, 12);
+        for (unsigned k = 0; k < 6; k++) assert_true(mean(p, k) == (float)(1000 * k) + 11.5f);
         free(p);
     }
 }
@@ -116,12 +130,11 @@ static void test_missing(void **state)
         data[hole] = 255;
         struct br_frame frame = {.complete = false, .missing = 1, .data = data, .valid = valid};
         struct br_preview *p = fill(&s, &frame, 0);
-        assert_true(isnan(p->waterfall[2][1]));
-        assert_true(p->waterfall[2][0] == 7 && p->waterfall[1][1] == 7);
-        assert_true(p->mean[0] == 7);
+        assert_true(p->column[0].power[0][2] == 7 && p->column[0].power[0][1] == 7);
+        assert_true(mean(p, 0) == 7 && p->cells == 5);
         memset(valid, 0, sizeof valid);
-        br_preview_fill(p, &s, &frame);
-        assert_true(isnan(p->mean[0]) && isnan(p->waterfall[0][0]));
+        add(p, &s, &frame);
+        assert_true(p->cells == 5 && isnan(p->column[1].power[0][0]));
         free(p);
     }
 }
@@ -142,12 +155,10 @@ static void test_zones(void **state)
     struct br_frame frame = {.complete = true, .data = data};
     struct br_preview *p = fill(&s, &frame, 0);
     assert_int_equal(p->nchannels, 6);
-    assert_int_equal(p->ntimes, 4);
     for (unsigned c = 0; c < 6; c++) assert_true(p->freq_mhz[c] == 400 + c);
-    for (unsigned t = 0; t < 4; t++) {
-        assert_true(p->waterfall[1][t] == (float)(10 + 2 * t + 1)); /* every other step */
-        assert_true(p->waterfall[4][t] == (float)(100 + 20 + t));
-    }
+    assert_true(p->column[0].power[0][1] == 10 + 3.5f); /* of steps 0 to 7 */
+    assert_true(p->column[0].power[0][4] == 120 + 1.5f);
+    assert_int_equal(p->cells, 32);
     free(p);
 }
 
@@ -159,22 +170,86 @@ static void test_bounds(void **state)
     struct br_stream s = stream_of(BR_INT8, "beam,freq,time", (size_t[]){beams, 300, 2});
     uint8_t *data = calloc(beams, 600);
     struct br_frame frame = {.complete = true, .data = data};
-    struct br_preview *p = fill(&s, &frame, beams + 7); /* no such item: the first */
-    assert_int_equal(p->item, 0);
+    struct br_preview *p = fill(&s, &frame, beams - 1);
     assert_int_equal(p->item_step, 4);
     assert_int_equal(p->nitems, (beams + 3) / 4);
     assert_int_equal(p->nchannels, PREVIEW_CHANNELS);
-    assert_int_equal(p->ntimes, 2);
+    assert_int_equal(p->cells, PREVIEW_ELEMENTS / p->nitems);
     assert_true(p->freq_mhz[0] == 401 && p->freq_mhz[PREVIEW_CHANNELS - 1] == 698);
     assert_null(br_preview_refuses(&s));
     free(p);
     free(data);
 }
 
+/* A long frame is several columns, each of its own time; a preview that is full is handed back, and one that
+ * was just filled waits. */
+static void test_columns(void **state)
+{
+    (void)state;
+    enum { STEPS = 1000 };
+    static uint8_t data[STEPS];
+    struct br_stream s = stream_of(BR_UINT8, "time,freq", (size_t[]){STEPS, 1});
+    s.sample_ns = (struct br_rational){400000, 1}; /* the frame lasts 0.4 s: 10 columns of 40 ms */
+    for (int t = 0; t < STEPS; t++) data[t] = (uint8_t)(t / 100);
+    struct br_frame frame = {.complete = true, .data = data, .first = 5000};
+    struct br_preview *p = fill(&s, &frame, 0);
+    assert_int_equal(p->ncolumns, 10);
+    for (unsigned c = 0; c < 10; c++) {
+        assert_true(p->column[c].power[0][0] == (float)c);
+        assert_true(p->column[c].first == 5000 + 100 * c && p->column[c].samples == 100);
+    }
+    assert_true(p->column[9].at_ns - p->column[0].at_ns == 360000000);
+    uint64_t next = p->next_ns;
+    p->next_ns = UINT64_MAX;
+    p->until_ns = UINT64_MAX;
+    assert_false(br_preview_add(p, &s, &frame));
+    assert_int_equal(p->ncolumns, 10);
+    assert_true(next >= p->column[9].at_ns + PREVIEW_COLUMN_NS && next >= PREVIEW_SHARE * p->took_ns);
+    for (int i = 0; i < 3; i++) {
+        p->next_ns = 0;
+        assert_int_equal(br_preview_add(p, &s, &frame), i == 2); /* 20, 30, 32 columns */
+    }
+    assert_int_equal(p->ncolumns, PREVIEW_COLUMNS);
+    br_preview_clear(p);
+    assert_true(p->ncolumns == 0 && p->cells == 0 && p->sum[0] == 0);
+    free(p);
+}
+
+/* Means over many frames: an input with half the power of the others is told apart. */
+static void test_a_weak_input(void **state)
+{
+    (void)state;
+    enum { INPUTS = 64, STEPS = 256, CHANNELS = 8 };
+    static int8_t data[STEPS][CHANNELS][INPUTS][2];
+    struct br_stream s = stream_of(BR_INT8X2, "time,freq,dish", (size_t[]){STEPS, CHANNELS, INPUTS});
+    struct br_frame frame = {.complete = true, .data = data};
+    struct br_preview *p = calloc(1, sizeof *p);
+    srand(1);
+    for (unsigned f = 0; f < 16; f++) {
+        for (size_t i = 0; i < sizeof data; i++)
+            ((int8_t *)data)[i] = (int8_t)(rand() % 41 - 20); /* a variance of 140: |z|^2 is 280 */
+        for (size_t i = 0; i < STEPS * CHANNELS; i++) {
+            int8_t *z = data[i / CHANNELS][i % CHANNELS][5];
+            z[0] = (int8_t)(z[0] * 9 / 10), z[1] = (int8_t)(z[1] * 9 / 10);
+        }
+        frame.first = f * STEPS;
+        add(p, &s, &frame);
+    }
+    assert_int_equal(p->cells, 16 * PREVIEW_ELEMENTS / INPUTS);
+    for (size_t k = 0; k < INPUTS; k++) {
+        if (k == 5)
+            assert_true(mean(p, k) < 240);
+        else
+            assert_true(fabsf(mean(p, k) - 280) < 14);
+    }
+    free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_element_types), cmocka_unit_test(test_orders),
-                                       cmocka_unit_test(test_missing), cmocka_unit_test(test_zones),
-                                       cmocka_unit_test(test_bounds)};
+                                       cmocka_unit_test(test_missing),       cmocka_unit_test(test_zones),
+                                       cmocka_unit_test(test_bounds),        cmocka_unit_test(test_columns),
+                                       cmocka_unit_test(test_a_weak_input)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

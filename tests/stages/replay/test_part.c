@@ -1,4 +1,4 @@
-/* A part of a recording's frequencies: which bands or channels it has, and what is no part. */
+/* A part of a recording's frequencies: which bands or channels it has, and which parts are refused. */
 #include "tests/stages/files_common.h"
 
 #include "stages/replay/replay.h"
