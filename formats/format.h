@@ -31,7 +31,7 @@ struct read_options {
     const struct pcap_options *pcap;
 };
 
-/* What a reader says of the files. */
+/* A reader's description of the files. */
 struct description {
     struct br_stream *stream; /* the reader's own: the caller may complete it before start */
     const char *time_from;    /* what the time of the first sample is by; may change until the first frame */
@@ -55,7 +55,7 @@ struct reader {
     void (*stop)(struct caller *caller, void *self); /* after start, even one that failed */
 };
 
-/* What a reader takes. */
+/* Options that a reader accepts. */
 enum {
     READER_PARTS = 1,  /* `part`: the frequencies can be divided */
     READER_DIRECT = 2, /* `direct` */

@@ -4,7 +4,7 @@
 # sigpyproc is skipped, which the tests say. The environment is isolated: the distribution's h5py and matplotlib are built
 # for another NumPy than the readers ask for.
 
-# setup_python DIR: makes or updates DIR and sets READERS_PYTHON to its interpreter; empty when the readers cannot be had.
+# setup_python DIR: makes or updates DIR and sets READERS_PYTHON to its interpreter; empty if the readers are not available.
 setup_python() {
     local dir=$1 stamp="$1/readers-4" python best=python3 candidate
     READERS_PYTHON=$dir/bin/python

@@ -18,7 +18,7 @@ def fit(points):
 
 
 def row(a, n):
-    """What one rank of n does with a frame: [name, share of the frame's time]."""
+    """The work of one rank of n on a frame: [name, share of the frame's time]."""
     frame_s = a.steps * a.step_ms * 1e-3
     mine = a.channels * a.beams * a.steps * 2 / n
     sent = mine * (1 - 1 / n)

@@ -37,7 +37,7 @@ size_t bitshuffle_scratch(size_t bytes, size_t length)
     return most_stored(bytes, length) + 2 * ((bytes + LINE - 1) / LINE * LINE);
 }
 
-/* Has bytes [offset, offset + n) of the chunk in memory, which the chunk has: *in. What is before `offset` is
+/* Brings bytes [offset, offset + n) of the chunk, which has them, into memory: *in. Bytes before `offset` are
  * not needed any more. */
 static int need(struct window *w, size_t offset, size_t n, uint8_t **in, struct br_error *error)
 {
@@ -131,7 +131,7 @@ static int decode_plain(struct job *j, struct br_error *error)
     return at < j->to ? copy_rest(j, at, at, error) : BR_OK;
 }
 
-/* What a sequence's length is above 15: bytes of 255, and one that is less. */
+/* Adds the part of a sequence's length above 15: bytes of 255, and one that is less. */
 static bool add_length(const uint8_t *in, size_t length, size_t *at, size_t *count)
 {
     uint64_t eight;
@@ -146,7 +146,7 @@ static bool add_length(const uint8_t *in, size_t length, size_t *at, size_t *cou
     return true;
 }
 
-/* What stands `back` bytes before `to`, n bytes of it: where they meet, it repeats. */
+/* Copies n bytes from `back` bytes before `to`; where the two overlap, the bytes repeat. */
 static void copy_match(uint8_t *to, size_t back, size_t n)
 {
     if (back == 1) {

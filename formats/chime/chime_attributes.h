@@ -27,7 +27,8 @@ bool chime_get_text(hid_t file, const char *name, char *text, size_t size);
 bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t channel, int64_t freq_id,
                           uint64_t first);
 
-/* What stands in a file before and behind its data, rows x columns bytes in one piece from head_bytes on. */
+/* The bytes of a file before and behind its data, which are rows x columns bytes in one piece from
+ * head_bytes. */
 struct chime_around {
     uint8_t *head, *tail;
     uint64_t head_bytes, tail_bytes;

@@ -213,7 +213,7 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
     c->rows = dims[0];
     c->columns = dims[1];
     if (!bytes || !flat)
-        status = br_fail(error, BR_E_FORMAT, "%s: /baseband is no array of bytes (ntime, ninput)", path);
+        status = br_fail(error, BR_E_FORMAT, "%s: /baseband is not an array of bytes (ntime, ninput)", path);
     else if (c->rows == 0 || c->columns == 0 || c->columns > MOST_COLUMNS || c->rows > MOST_SIZE / c->columns)
         status = br_fail(
             error, BR_E_FORMAT,

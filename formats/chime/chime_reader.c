@@ -69,7 +69,7 @@ static int check_alike(struct scan *s, const char *path, const struct chime_file
                        : like->event_id >= 0 && f->event_id >= 0 && f->event_id != like->event_id ? "event_id"
                                                                                                   : NULL;
     int64_t epoch = 0;
-    /* a clock's jitter is no other time; a sample is */
+    /* a clock's jitter is not another time; a sample is */
     if (what == NULL && s->have_epoch && epoch_of(s, f, &epoch) &&
         fabs((double)(epoch - s->epoch_ns)) > 0.5e9 * f->delta_time)
         what = "epoch (time0_ctime less time0_fpga_count samples)";

@@ -35,13 +35,13 @@ const char *l0_parse(struct l0_packet *p, const uint8_t *bytes, size_t length)
         return "it has no beams or channels, or too many";
     if (p->nupfreq == 0 || p->nupfreq > L0_UPFREQ_MAX) return "nupfreq is not 1 to 64";
     if (p->nsteps == 0 || p->nsteps > L0_STEPS_MAX || (p->nsteps & (p->nsteps - 1)) != 0)
-        return "ntsamp is no power of two up to 1024";
+        return "ntsamp is not a power of two up to 1024";
     size_t data = (size_t)p->nbeams * p->nfreq * p->nupfreq * p->nsteps,
            header = l0_header_bytes(version, p->nbeams, p->nfreq);
     if (data_bytes < 0 || data != (size_t)data_bytes) return "data_nbytes is not nbeams nfreq nupfreq ntsamp";
     if (length != header + data) return "its length is not that of its header and data";
     if (p->count % ((uint64_t)p->counts_per_sample * p->nsteps) != 0)
-        return "fpga_count is no multiple of a packet's counts";
+        return "fpga_count is not a multiple of a packet's counts";
     p->beam_ids = at + 16;
     p->freq_ids = p->beam_ids + 2 * (size_t)p->nbeams;
     p->scales = p->freq_ids + 2 * (size_t)p->nfreq;

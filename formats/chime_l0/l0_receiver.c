@@ -100,8 +100,8 @@ static bool is_different(struct l0_receiver *r, const struct l0_packet *p, uint6
     return true;
 }
 
-/* The stream's time is now that of block `number`. What is open goes on first, unless it is to be taken
- * back, or was hardly anything. */
+/* The stream's time is now that of block `number`. Open blocks are handed on first, unless they are to be
+ * taken back, or was hardly anything. */
 static void move(struct l0_receiver *r, uint64_t number)
 {
     struct assembly *a = &r->assembly;

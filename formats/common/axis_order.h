@@ -20,7 +20,7 @@ struct axis_order {
     uint64_t heap;                  /* samples of a heap; 0: there are none */
 };
 
-/* 0, or -1 when the text is no order; `why`, if not NULL, then receives what is wrong with it. */
+/* 0, or -1 if the text is not an order; `why`, if not NULL, then receives the mistake. */
 int axis_order_parse(const char *text, struct axis_order *order, const char **why);
 
 /* True when both place the elements of an array alike: axes of length 1 do not count. `length` by AXIS_*; of

@@ -18,7 +18,7 @@ ssize_t fileio_read(int fd, void *buffer, size_t length, uint64_t offset);
 int fileio_read_all(int fd, const char *path, void *buffer, size_t length, uint64_t offset,
                     struct br_error *error);
 
-/* What direct reads are made of, and where they and their memory begin: no disk has larger blocks. */
+/* The unit and the alignment of direct reads, on disk and in memory: no disk has larger blocks. */
 enum { FILEIO_BLOCK = 4096 };
 
 /* Opens a file for reading, with `direct` past the system's page cache (O_DIRECT). *direct becomes false
@@ -26,8 +26,8 @@ enum { FILEIO_BLOCK = 4096 };
  * file's name. */
 int fileio_open(const char *path, bool *direct, struct br_error *error);
 
-/* fileio_read_all from a file that is open directly. What does not begin and end with blocks, in the file and
- * in memory, goes through `scratch`, `room` bytes (at least two blocks) that begin with a page. */
+/* fileio_read_all from a file that is open directly. Bytes that do not begin and end with blocks, in the file
+ * and in memory, goes through `scratch`, `room` bytes (at least two blocks) that begin with a page. */
 int fileio_read_direct(int fd, const char *path, void *buffer, size_t length, uint64_t offset, void *scratch,
                        size_t room, struct br_error *error);
 

@@ -3,7 +3,8 @@
  * Text, sorted by the first number, # starts a comment:
  *     FIRST COUNT                              base samples [FIRST, FIRST + COUNT) are missing in all
  * channels FIRST COUNT CHANNEL NCHANNELS WEIGHT     their validity is WEIGHT (0 missing ... 255 complete) in
- * these channels A line covers every time step that its base samples touch. What no line covers is complete.
+ * these channels A line covers every time step that its base samples touch. Steps without a line are
+ * complete.
  */
 #ifndef BEAMRING_STAGES_COMMON_FORMATS_GAPS_H
 #define BEAMRING_STAGES_COMMON_FORMATS_GAPS_H

@@ -10,7 +10,7 @@
 struct permutation {
     unsigned naxes;
     size_t element; /* bytes: 1, 2 or 4 */
-    /* Of the output's axes, slowest first: lengths, and elements between neighbours in the input and the
+    /* The output's axes, slowest first: lengths, and elements between neighbours in the input and the
      * output. */
     size_t length[BR_MAX_AXES], from[BR_MAX_AXES], to[BR_MAX_AXES];
 };

@@ -114,7 +114,7 @@ char *text_real_format(char *buffer, double value)
     return buffer;
 }
 
-/* Reads exactly `width` digits and the character `after` (0: anything that is no digit). */
+/* Reads exactly `width` digits and the character `after` (0: any character but a digit). */
 static const char *digits(const char *text, int width, char after, int *value)
 {
     int v = 0;
@@ -127,7 +127,8 @@ static const char *digits(const char *text, int width, char after, int *value)
     return text + width;
 }
 
-/* ".123" as parts of `whole`, any number of digits; NULL if it is no fraction. The result is rounded down. */
+/* ".123" as parts of `whole`, any number of digits; NULL if it is not a fraction. The result is rounded down.
+ * */
 static const char *fraction(const char *text, int64_t whole, int64_t *value)
 {
     if (*text != '.') return NULL;

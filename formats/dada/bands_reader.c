@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the pipeline says, but for the channels of all files together. */
+/* The pipeline's hints, without the channels of all files together. */
 static struct br_stream_hints hints_of_one(const struct caller *caller)
 {
     struct br_stream_hints hints = *caller->hints;
@@ -28,7 +28,7 @@ static bool is_field(const struct recording *r)
     return good;
 }
 
-/* What the files must have in common, and the samples between their epochs. */
+/* Compares the properties that all files must share, and finds the samples between their epochs. */
 static int compare(struct caller *caller, const struct recording *a, const char *file_a,
                    const struct recording *b, const char *file_b, int64_t *later)
 {

@@ -54,7 +54,7 @@ int dada_describe_file(struct caller *caller, const char *path, const struct br_
     else if (file->left > 0)
         caller_warn(
             caller,
-            "%s is truncated: its last %llu bytes are no whole sample and are left out; its %llu whole "
+            "%s is truncated: its last %llu bytes are not a whole sample and are left out; its %llu whole "
             "samples are replayed",
             path, (unsigned long long)file->left, (unsigned long long)file->samples);
     struct gaps *gaps = caller_alloc(caller, sizeof *gaps);

@@ -71,7 +71,7 @@ static void print_later_updates(struct caller *caller, const char *path)
 static void print_truncated(struct caller *caller, uint64_t payload, uint64_t left, uint64_t announced)
 {
     char rest[80] = "";
-    if (left > 0) snprintf(rest, sizeof rest, "; the last %" PRIu64 " are no whole sample", left);
+    if (left > 0) snprintf(rest, sizeof rest, "; the last %" PRIu64 " are not a whole sample", left);
     if (payload < announced)
         caller_fact(caller, "truncated", "%" PRIu64 " of %" PRIu64 " announced bytes are there%s", payload,
                     announced, rest);

@@ -19,7 +19,7 @@ struct recording_memory {
     void *owner;
 };
 
-/* What a header says, completed from the pipeline where it says nothing. */
+/* The contents of a header, completed from the pipeline. */
 struct recording {
     struct br_stream stream;
     enum coding coding; /* of the payload; the stream is always int4x2 if this is not CODING_INT4X2 */
@@ -40,10 +40,10 @@ struct recording {
 };
 
 /* Fills `recording` from a header. `hints`, `telescope` may be NULL; `coding` is NULL, or goes before
- * hints->coding. What the header lacks comes from the hints; where both speak they must agree (hints.h).
- * An electric field of others is refused when neither says how its axes lie, and a recording of ours whose
- * keys for other readers (NCHAN, TSAMP, UTC_START, ...) contradict ours. Errors: BR_E_FORMAT naming file and
- * field, BR_E_INVALID for what is missing. */
+ * hints->coding. The hints supply values that the header lacks; if both give a value, they must agree
+ * (hints.h). An electric field of others is refused when neither says how its axes lie, and a recording of
+ * ours whose keys for other readers (NCHAN, TSAMP, UTC_START, ...) contradict ours. Errors: BR_E_FORMAT
+ * naming file and field, BR_E_INVALID for what is missing. */
 int recording_describe(struct recording *recording, const struct dada_header *header,
                        const struct br_stream_hints *hints, const struct br_telescope *telescope,
                        const char *coding, struct recording_memory memory, struct br_error *error);
@@ -53,7 +53,7 @@ int recording_describe(struct recording *recording, const struct dada_header *he
  * samples of a block, 0 when the payload has none. */
 uint64_t recording_block(const struct recording *recording, uint64_t payload, uint64_t stride[AXIS_COUNT]);
 
-/* What the time of its first sample is by, for people. */
+/* The source of the time of its first sample, for people. */
 const char *recording_time_from(const struct recording *recording, const struct br_stream_hints *hints);
 
 /* Checks that two files can follow each other in one stream. Errors: BR_E_FORMAT naming file and field. */

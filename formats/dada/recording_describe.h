@@ -27,8 +27,8 @@ int describe_coding(struct describe *d);
 int describe_sideband(struct describe *d);
 int describe_position(struct describe *d);
 
-/* Of our own: the keys that every reader of DADA files knows (NBIT, NCHAN, TSAMP, UTC_START, ...), as far as
- * they are there, say what ours say. Errors: BR_E_FORMAT with both values. */
+/* For our own recordings: the keys that every reader of DADA files knows (NBIT, NCHAN, TSAMP, UTC_START,
+ * ...), as far as they exist, agree with ours. Errors: BR_E_FORMAT with both values. */
 int describe_agreement(struct describe *d);
 
 #endif

@@ -228,8 +228,8 @@ static int take_number(struct reader *r, const char *text)
     int64_t integer = 0;
     double real = 0;
     if (!is_number(text, whole) || (whole ? text_i64(text, &integer) != 0 : text_real(text, &real) != 0))
-        return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' is no %s", key->name, text,
-                       whole ? "integer" : "number");
+        return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' is not %s", key->name, text,
+                       whole ? "an integer" : "a number");
     if (key->kind == INTEGER) *(int64_t *)field = integer;
     if (key->kind == REAL) *(double *)field = real;
     if (key->kind < INTEGERS) return BR_OK;
@@ -314,7 +314,7 @@ static int take_events(struct reader *r, yaml_parser_t *parser)
     while (!over) {
         yaml_event_t event;
         if (!yaml_parser_parse(parser, &event))
-            return br_fail(r->error, BR_E_FORMAT, "it is no YAML: %s in line %zu",
+            return br_fail(r->error, BR_E_FORMAT, "it is not YAML: %s in line %zu",
                            parser->problem ? parser->problem : "no memory", parser->problem_mark.line + 1);
         int status = BR_OK;
         if (in_map) {

@@ -1,4 +1,4 @@
-/* What the protocol demands of a document: all that a receiver asserts, for one that it refuses stops it for
+/* Checks everything that the protocol demands of a document: a document that a receiver refuses stops it for
  * all senders. */
 #include "formats/common/order.h"
 #include "formats/frb_node/frb_node.h"

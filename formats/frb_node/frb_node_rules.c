@@ -10,7 +10,8 @@
 
 enum form { ONE, LIST, ONE_OR_LIST };
 
-/* Of every number of a key: whole or not, within [low, high]; `above`: low itself is not allowed. */
+/* The rules for every number of a key: whole or not, within [low, high]; `above`: low itself is not allowed.
+ * */
 static const struct rule {
     const char *key;
     enum form form;
@@ -114,13 +115,13 @@ static int take_keys(struct reading *r)
 {
     const yaml_node_t *root = yaml_document_get_root_node(&r->yaml);
     if (root == NULL || root->type != YAML_MAPPING_NODE)
-        return br_fail(r->error, BR_E_FORMAT, "it is no mapping");
+        return br_fail(r->error, BR_E_FORMAT, "it is not a mapping");
     const yaml_node_pair_t *pair = root->data.mapping.pairs.start;
     for (; pair < root->data.mapping.pairs.top; pair++) {
         const yaml_node_t *key = yaml_document_get_node(&r->yaml, pair->key);
         size_t i = 0;
         if (key == NULL || key->type != YAML_SCALAR_NODE)
-            return br_fail(r->error, BR_E_FORMAT, "a key is no text");
+            return br_fail(r->error, BR_E_FORMAT, "a key is not a text");
         const char *name = (const char *)key->data.scalar.value;
         while (i < RULES && strcmp(rules[i].key, name) != 0) i++;
         if (i == RULES) return br_fail(r->error, BR_E_FORMAT, "%.60s: there is no such key", name);
@@ -242,7 +243,7 @@ int frb_node_rules(const char *text, size_t length, struct br_error *error)
         status = check_all(&r);
         yaml_document_delete(&r.yaml);
     } else {
-        status = br_fail(error, BR_E_FORMAT, "it is no YAML: %s",
+        status = br_fail(error, BR_E_FORMAT, "it is not YAML: %s",
                          parser.problem != NULL ? parser.problem : "no memory");
     }
     yaml_parser_delete(&parser);

@@ -32,7 +32,7 @@ static bool is_key(const char *card)
     return true;
 }
 
-/* What the file's end left of a card. */
+/* The rest of a card that the end of the file cut. */
 static bool may_begin_card(const char *card, size_t length)
 {
     static const char *const comments[] = {"COMMENT ", "HISTORY ", "CONTINUE", "HIERARCH", "        ", NULL};
@@ -320,8 +320,8 @@ int guppi_parse(struct guppi_header *h, const char *file, uint64_t offset, const
         if (whole && memcmp(card, "END", 3) == 0 && (card[3] == ' ' || card[3] == '\0')) break;
         if (!may_begin_card(card, left))
             return br_fail(error, BR_E_FORMAT,
-                           "%s: the bytes at %llu are no card of a GUPPI header (\"KEY     = value\")", file,
-                           (unsigned long long)(offset + p.cards * GUPPI_CARD));
+                           "%s: the bytes at %llu are not a card of a GUPPI header (\"KEY     = value\")",
+                           file, (unsigned long long)(offset + p.cards * GUPPI_CARD));
         if (!whole) return 1;
     }
     uint64_t direct = 0;

@@ -54,7 +54,7 @@ uint64_t guppi_packets(const struct guppi_header *header);
 void guppi_one_pol(struct guppi_header *header);
 
 /* Base sample at which a block starts; `number` is the block's, for headers without packet numbers: then
- * blocks follow each other. -1 when PKTIDX is no whole number of samples. */
+ * blocks follow each other. -1 if PKTIDX is not a whole number of samples. */
 int guppi_first(const struct guppi_header *header, uint64_t number, uint64_t *first);
 
 /* A header being written: cards appended to `text` of `capacity` bytes; writing beyond it only counts. */

@@ -78,7 +78,7 @@ static int block_first(struct scan *s, const char *path, uint64_t at, const stru
     if (guppi_first(h, block_number(s, channel, h->samples - h->overlap), first) == 0) return BR_OK;
     return caller_fail_at(
         s->caller, "files",
-        "%s: the GUPPI block at byte %llu has PKTIDX = %llu, which is no whole number of samples "
+        "%s: the GUPPI block at byte %llu has PKTIDX = %llu, which is not a whole number of samples "
         "(%llu packets hold %llu samples)",
         path, (unsigned long long)at, (unsigned long long)h->pktidx, (unsigned long long)guppi_packets(h),
         (unsigned long long)(h->samples - h->overlap));
@@ -149,7 +149,7 @@ static int add_block(struct scan *s, size_t file, uint64_t at, uint64_t left, co
     return BR_OK;
 }
 
-/* What a file that was made longer than needed has behind its last block. */
+/* The filling behind the last block of a file that was made longer than needed. */
 static bool is_blank(const char *text, size_t length)
 {
     return length > 0 && text[0] == '\0' && memcmp(text, text + 1, length - 1) == 0;

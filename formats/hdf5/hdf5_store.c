@@ -246,7 +246,7 @@ int hdf5_store_commit(struct hdf5_store *s, bool good)
     return s->why;
 }
 
-/* What is there of the library's and of the system's. */
+/* Releases the objects of the library and of the system that exist. */
 static void end(struct hdf5_store *s)
 {
     if (s->file >= 0 && H5Fclose(s->file) < 0 && s->why == 0) s->why = EIO;

@@ -38,8 +38,8 @@ struct hdf5_store {
  * BR_E_NO_MEMORY; then nothing is open, and what was made is gone. */
 int hdf5_store_create(struct hdf5_store *store, const char *path, bool overwrite, struct br_error *error);
 
-/* What is in the file now is to stay. `good`: all calls of the library have succeeded. 0, or an errno: then
- * the file is that of the last commit, and stays so. */
+/* Makes the present contents of the file permanent. `good`: all calls of the library have succeeded. 0, or an
+ * errno: then the file is that of the last commit, and stays so. */
 int hdf5_store_commit(struct hdf5_store *store, bool good);
 
 /* Closes it; commits, unless something has failed before. A file in memory can be read until

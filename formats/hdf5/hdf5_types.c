@@ -35,7 +35,7 @@ int hdf5_open(const char *path, hid_t *file, struct br_error *error)
     *file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (*file >= 0) return BR_OK;
     return br_fail(error, BR_E_FORMAT,
-                   "%s: HDF5 cannot open it: it is no HDF5 file, cut off, damaged or still being written",
+                   "%s: HDF5 cannot open it: it is not an HDF5 file, cut off, damaged or still being written",
                    path);
 }
 

@@ -139,7 +139,7 @@ static int check_maxima(const uint8_t *b, const char *from, struct br_error *err
             from);
     if (get32(b + AT_MAX_DIM) != CHORD_MAX_DIMS)
         return bad(error, from, "max_dim", get32(b + AT_MAX_DIM),
-                   "10: this is no chordMetadata, or one of another version");
+                   "10: this is not chordMetadata, or one of another version");
     if (get32(b + AT_MAX_NAME) != CHORD_NAME)
         return bad(error, from, "max_dimname", get32(b + AT_MAX_NAME), "20: metadata of another version");
     if (get32(b + AT_MAX_FREQ) != CHORD_MAX_FREQ)
@@ -163,7 +163,7 @@ static int check_shape(const struct chord_metadata *m, uint64_t frame_bytes, con
     uint64_t bytes = chord_metadata_frame_bytes(m);
     if (bytes == 0)
         return br_fail(error, BR_E_FORMAT,
-                       "%s: chordMetadata has lengths whose product is no size of a frame", from);
+                       "%s: chordMetadata has lengths whose product is not the size of a frame", from);
     int64_t stride = 1;
     for (int i = m->dims - 1; i >= 0; i--) {
         if (m->stride[i] != stride)

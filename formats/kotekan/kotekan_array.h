@@ -37,7 +37,7 @@ int kotekan_array_describe(struct kotekan_array *array, const struct chord_metad
                            const char *from, struct br_error *error);
 
 /* Brings the data of a frame of `steps` steps into our order and coding: `out` is as large as `frame`, and
- * apart from it. Of the electric field in int4p4chime, cells [time][freq] of which every byte is 0 are
+ * apart from it. In the electric field in int4p4chime, cells [time][freq] with only zero bytes are
  * missing in `valid`, all others valid; other arrays do not touch it. */
 void kotekan_array_decode(const struct kotekan_array *array, size_t steps, const void *frame, void *out,
                           uint8_t *valid);

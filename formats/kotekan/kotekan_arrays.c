@@ -127,11 +127,11 @@ static int set_channels(struct caller *caller, struct scan *s, const char *path)
             n);
     for (size_t i = 0; i < a->ncoarse; i++) {
         if (s->like.metadata.coarse_freq[i] < 1 && hints->nfreq == 0)
-            return caller_fail_at(
-                caller, "files",
-                "%s: chordMetadata says that channel %zu is number %d, which is no frequency; give `stream: "
-                "{freq_mhz: ...}`",
-                path, i, s->like.metadata.coarse_freq[i]);
+            return caller_fail_at(caller, "files",
+                                  "%s: chordMetadata says that channel %zu is number %d, which is not a "
+                                  "frequency; give `stream: "
+                                  "{freq_mhz: ...}`",
+                                  path, i, s->like.metadata.coarse_freq[i]);
         coarse[i] = width * s->like.metadata.coarse_freq[i];
     }
     stream->sideband = hints->sideband;

@@ -13,7 +13,7 @@ struct kotekan_arrays {
     size_t room;               /* of framed.block while frames are found */
 };
 
-/* True when the first file's first frame is no plain electric field, so that kotekan_arrays_reader reads it
+/* True if the first file's first frame is not a plain electric field, so that kotekan_arrays_reader reads it
  * or says what it is. */
 bool kotekan_arrays_are(const char *path);
 

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* What each of our arrays is called there, and its axes in their order with the names that they have behind a
- * filterbank and before. */
+/* kotekan's name of each of our arrays, and its axes in kotekan's order with the names that they have behind
+ * a filterbank and before. */
 static const struct kind {
     const char *axes, *name[2]; /* ours; its name as the F-engine gives it, and upchannelized */
     enum br_dtype dtype;

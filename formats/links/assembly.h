@@ -3,7 +3,7 @@
  * A block holds levels [beam][freq][row bytes] and f32 [beam][freq][2] = {scale, offset}. Its pieces are
  * units, each arriving once. Up to `window` blocks are open at a time. Blocks are handed on in order: the
  * oldest one when it is complete, or when data `window` blocks ahead of it has come, or when the caller
- * flushes. What belongs to a block that was handed on is late. */
+ * flushes. Data for a block that was handed on is late. */
 #ifndef BEAMRING_STAGES_COMMON_WIRES_ASSEMBLY_H
 #define BEAMRING_STAGES_COMMON_WIRES_ASSEMBLY_H
 

@@ -45,7 +45,7 @@ int net_resolve(struct net_address *address, const char *text, int type, struct 
     *address = (struct net_address){0};
     if (!split(text, host, port))
         return br_fail(error, BR_E_INVALID,
-                       "'%.100s' is no address; expected host:port, such as 10.0.0.7:5000 or [::1]:5000",
+                       "'%.100s' is not an address; expected host:port, such as 10.0.0.7:5000 or [::1]:5000",
                        text);
     snprintf(address->text, sizeof address->text, "%s", text);
     struct addrinfo wanted = {.ai_socktype = type, .ai_flags = AI_NUMERICSERV}, *found = NULL;
@@ -133,8 +133,8 @@ static bool interface_of(const char *text, struct in_addr *interface, struct br_
 {
     interface->s_addr = htonl(INADDR_ANY);
     if (text == NULL || inet_pton(AF_INET, text, interface) == 1) return true;
-    br_fail(error, BR_E_IO, "'%s' is no interface for multicast; expected an IPv4 address of this machine",
-            text);
+    br_fail(error, BR_E_IO,
+            "'%s' is not an interface for multicast; expected an IPv4 address of this machine", text);
     return false;
 }
 

@@ -21,7 +21,7 @@ struct net_address {
 };
 
 /* "host:port", "[v6 address]:port", and ":port" or "*:port" for all addresses of this machine. `type` is
- * SOCK_STREAM or SOCK_DGRAM. Errors: BR_E_INVALID for what is no such text, BR_E_IO for a host that cannot be
+ * SOCK_STREAM or SOCK_DGRAM. Errors: BR_E_INVALID for any other text, BR_E_IO for a host that cannot be
  * resolved. */
 int net_resolve(struct net_address *address, const char *text, int type, struct br_error *error);
 

@@ -1,5 +1,5 @@
 /* tcp_server.h - the accepting side of a TCP protocol: connections up to a limit, reads without blocking,
- * peers that say nothing or take for ever, and what is counted of all that. What the bytes mean is the
+ * peers that say nothing or take for ever, and their counters. The meaning of the bytes is the
  * caller's.
  *
  * Strangers never shut out who is known: where all connections are taken, the oldest stranger makes room for

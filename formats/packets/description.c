@@ -85,7 +85,7 @@ static const struct br_param field_params[] = {
              .min = 0, .max = MAX_NUMBER),
     BR_PARAM("expect", BR_P_INT, struct field_keys, expect, "another value: a malformed packet", .min = 0,
              .max = MAX_NUMBER),
-    BR_PARAM("lost_if", BR_P_INT, struct field_keys, lost_if, "bits that say that the payload is no good",
+    BR_PARAM("lost_if", BR_P_INT, struct field_keys, lost_if, "bits that say that the payload is bad",
              .def = "0", .min = 0, .max = MAX_NUMBER),
     {0},
 };
@@ -305,7 +305,7 @@ static bool read_axes(struct owned *o, const struct br_node *node, const struct 
             const char *similar = br_suggest(k->axes.value[i], axis_names);
             br_config_error(
                 o->config, axes, "payload.axes: '%s' %s; expected time, freq, pol, dish or input%s%s%s",
-                k->axes.value[i], axis < 0 ? "is no axis" : "stands twice",
+                k->axes.value[i], axis < 0 ? "is not an axis" : "stands twice",
                 axis < 0 && similar != NULL ? "; did you mean '" : "",
                 axis < 0 && similar != NULL ? similar : "", axis < 0 && similar != NULL ? "'?" : "");
             return false;
@@ -418,7 +418,7 @@ static void read_packet(struct owned *o, const struct br_node *root)
     if (k.stream == NULL && p->streams.count == 0) p->streams = (struct packet_ids){1, zero};
 }
 
-/* All messages into the error, a line each. What has no fields is another kind of file, and not quoted; the
+/* All messages into the error, a line each. A file without fields is of another kind and is not quoted; the
  * text that searches for a description has the description's own name. */
 static int report(const struct br_config *config, const char *name, struct br_error *error)
 {

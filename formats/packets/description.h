@@ -6,8 +6,8 @@
  *   sequence   the base sample of its first time sample
  *   source     who sent it, which says what inputs it holds
  *   stream     which of the channels of that source it holds
- * and each of the three is a linear form of header fields: base + sum of times x field. What a site or
- * an operator must decide (which sources and streams a node gets) has defaults in the description, and
+ * and each of the three is a linear form of header fields: base + sum of times x field. Anything that a site
+ * or an operator must decide (which sources and streams a node gets) has defaults in the description, and
  * layout.h takes it.
  *
  * docs/packets.md explains the keys; config/packets/ has a description for each F-engine that is
@@ -43,7 +43,7 @@ struct packet_field {
     bool has_equals, has_expect;
     uint64_t equals;  /* another value: the packet is of another protocol (foreign) */
     uint64_t expect;  /* another value: the packet is malformed */
-    uint64_t lost_if; /* any of these bits set: the sender says that the payload is no good (flagged) */
+    uint64_t lost_if; /* any of these bits set: the sender says that the payload is bad (flagged) */
 };
 
 /* base + sum over terms of times x field. */

@@ -80,7 +80,7 @@ enum packet_verdict packet_header_read(const struct packet_description *packet, 
             if (found == PACKET_MALFORMED) verdict = found;
         } else {
             if (f->offset + f->bytes > length) {
-                /* Cut off. What has this protocol's constants so far is one of its packets. */
+                /* Cut off. With this protocol's constants so far it is one of its packets. */
                 return i > 0 && packet->field[0].has_equals ? PACKET_MALFORMED : PACKET_FOREIGN;
             }
             word = load(bytes + f->offset, f->bytes, f->little);

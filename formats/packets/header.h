@@ -8,7 +8,7 @@ enum packet_verdict {
     PACKET_GOOD,
     PACKET_FOREIGN,   /* of another protocol: too short for it, a constant is wrong, an item is missing */
     PACKET_MALFORMED, /* of this protocol, but a length or number cannot be */
-    PACKET_FLAGGED    /* the sender says that the payload is no good */
+    PACKET_FLAGGED    /* the sender says that the payload is bad */
 };
 
 struct packet_header {

@@ -143,7 +143,8 @@ int packet_layout_absent(const struct packet_layout *l, struct packet_ids absent
         size_t s = 0;
         while (s < l->nsources && l->source_id[s] != absent.value[i]) s++;
         if (s == l->nsources)
-            return br_fail(error, BR_E_INVALID, "%lld is no source of this node", (long long)absent.value[i]);
+            return br_fail(error, BR_E_INVALID, "%lld is not a source of this node",
+                           (long long)absent.value[i]);
         gone += !flag[s];
         flag[s] = true;
     }
@@ -170,8 +171,8 @@ int packet_layout_make(struct packet_layout *layout, const struct packet_descrip
                        values == NULL ? "values: offset_binary | twos_complement" : "real: high | low");
     if (frame_samples == 0 || frame_samples % packet->nsamples != 0)
         return br_fail(error, BR_E_INVALID,
-                       "a frame of %zu samples is no whole number of packets, which have %zu", frame_samples,
-                       packet->nsamples);
+                       "a frame of %zu samples is not a whole number of packets, which have %zu",
+                       frame_samples, packet->nsamples);
     *l = (struct packet_layout){.frame_samples = frame_samples,
                                 .packet_samples = packet->nsamples,
                                 .nblocks = frame_samples / packet->nsamples,

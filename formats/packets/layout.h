@@ -65,7 +65,7 @@ struct packet_layout {
     uint8_t fill;       /* the byte of a zero sample: 0x88 or 0x00 */
 };
 
-/* What a node decides. Count 0 and NULL: as the description says. */
+/* A node's choices. Count 0 and NULL: as in the description. */
 struct packet_node {
     struct packet_ids sources, streams;
     struct packet_ids absent;  /* ids of sources that will not come */
@@ -74,12 +74,12 @@ struct packet_node {
 };
 
 /* The layout of a node. Errors: BR_E_INVALID for ids that repeat or are out of range, channels that
- * two streams share, absent sources that are no sources, a frame that is no whole number of packets,
- * and for what neither node nor description say. */
+ * two streams share, absent sources that do not exist, a frame that is not a whole number of packets,
+ * and for values that neither node nor description give. */
 int packet_layout_make(struct packet_layout *layout, const struct packet_description *packet,
                        const struct packet_node *node, struct packet_memory memory, struct br_error *error);
 
-/* Which sources are absent, as flags [nsources]. Errors: BR_E_INVALID for ids that are no sources, and for
+/* Which sources are absent, as flags [nsources]. Errors: BR_E_INVALID for ids that are not sources, and for
  * all. */
 int packet_layout_absent(const struct packet_layout *layout, struct packet_ids absent,
                          struct packet_memory memory, const bool **flags, struct br_error *error);

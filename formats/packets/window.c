@@ -327,7 +327,7 @@ static bool has_packet(const uint8_t *receipt, size_t slot)
     return (receipt[slot / 8] >> slot % 8 & 1) != 0;
 }
 
-/* The receipts of all threads in one. What two threads wrote at the same time counts once. */
+/* The receipts of all threads in one. A packet that two threads wrote at the same time counts once. */
 static void join_receipts(struct window *w, int64_t number, uint8_t *receipt)
 {
     const struct packet_layout *l = w->layout;

@@ -16,9 +16,9 @@
  * open frames.
  *
  * WHO IS EXPECTED. The layout says which sources are absent at first, and window_expect with which frame that
- * changes. What is taken and what is expected in a frame depends on the frame alone: it keeps the flags that
- * held when it got memory. A packet for a frame without memory is not taken in any case; in which counter it
- * is, follows from the latest change of its source. */
+ * changes. The packets that are taken and expected in a frame depend on the frame alone: it keeps the flags
+ * that held when it got memory. A packet for a frame without memory is not taken in any case; in which
+ * counter it is, follows from the latest change of its source. */
 #ifndef BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
 #define BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
 
@@ -37,7 +37,7 @@ enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
     X(DUPLICATE, "duplicate", "they had come before")                                                        \
     X(FOREIGN, "foreign", "of another protocol, source or stream")                                           \
     X(MALFORMED, "malformed", "a length or number in them cannot be")                                        \
-    X(FLAGGED, "flagged", "the sender said that the data are no good")                                       \
+    X(FLAGGED, "flagged", "the sender said that the data are bad")                                           \
     X(STRAY, "stray", "their sequence number was far from the others'")                                      \
     X(NO_FRAME, "no_frame", "there was no free frame: a later stage is too slow")                            \
     X(EARLY, "early", "they came before the first frame began")

@@ -201,7 +201,7 @@ static uint64_t count_of(const struct pcap_reader *r, enum window_reason reason)
     return sum;
 }
 
-/* What became of the packets, ", 3 malformed, 2 without UDP". */
+/* The counts of the packets, ", 3 malformed, 2 without UDP". */
 static void say_counts(const struct pcap_reader *r, char *text)
 {
     for (int k = 0; k < WINDOW_NREASONS && r->window.thread != NULL; k++) {

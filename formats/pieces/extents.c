@@ -307,7 +307,7 @@ static bool covered(const struct extents *e, uint64_t a, uint64_t b)
     return channel == e->stream.nchannels;
 }
 
-/* What the files' own lists say of the samples of the frame, up to `end`, the last of them in the pass that
+/* Applies the files' own lists to the samples of the frame, up to `end`, the last of them in the pass that
  * is `shift` samples late. Passes before it that the frame meets are marked as well. */
 static void mark_gaps(struct extents *e, uint64_t end, uint64_t shift)
 {

@@ -79,7 +79,7 @@ int extents_configure(struct caller *caller, struct extents *e, const struct rea
 /* The second half of it, for extents whose stream is complete: sorts and joins. */
 int extents_join(struct caller *caller, struct extents *e, double max_gap_s);
 
-/* Leaves the tracks of a part, or some channels of the only track. What was joined is whole. */
+/* Keeps the tracks of a part, or some channels of the only track. Joined tracks stay whole. */
 int extents_take_part(struct caller *caller, struct extents *e, const struct part *part);
 
 /* A reader whose `self` is a struct extents: what is its own is how it describes files. */

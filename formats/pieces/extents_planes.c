@@ -72,7 +72,7 @@ static void put_elements(const uint8_t *in, size_t from, uint8_t *out, size_t to
         for (size_t i = 0; i < n; i++) memcpy(out + i * to, in + i * from, bytes);
 }
 
-/* Any order. What is faster than time lies within stride_time bytes; one read for each place on the axes that
+/* Any order. The axes faster than time lie within stride_time bytes; one read for each place on the axes that
  * are slower. */
 static int read_scattered(struct extents *e, const struct piece *p, uint8_t *scratch, struct br_error *error)
 {

@@ -51,7 +51,7 @@ struct framed {
  * gap of more than max_gap_s, no whole sample. */
 int framed_join(struct caller *caller, struct framed *f, double max_gap_s);
 
-/* Of every such reader, whose `self` begins with a struct framed. */
+/* For every such reader, whose `self` begins with a struct framed. */
 int framed_start(struct caller *caller, void *self);
 int framed_fill(struct caller *caller, void *self, struct br_frame *out);
 void framed_stop(struct caller *caller, void *self);

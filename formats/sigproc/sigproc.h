@@ -17,7 +17,7 @@ struct sigproc_band {
 };
 
 /* Deals out all channels: sorted by falling frequency, cut where the delay, the width or the spacing
- * changes. Channels further apart than they are wide (by 1 %) are no neighbours: a comb makes a band of
+ * changes. Channels further apart than they are wide (by 1 %) are not neighbours: a comb makes a band of
  * each. `bands` and `order` have room for stream->nchannels entries; `order` is what the bands' `channel`
  * point into. Returns the number of bands; 0 if there is no memory. */
 size_t sigproc_bands(const struct br_stream *stream, struct sigproc_band *bands, uint32_t *order);

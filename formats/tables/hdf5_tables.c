@@ -64,7 +64,7 @@ static const char *class_name(hid_t type)
     }
 }
 
-/* Of a dataset that was read. */
+/* The properties of a dataset that was read. */
 struct dataset_head {
     hsize_t dims[8];
     size_t bytes;
@@ -133,7 +133,7 @@ done:
     return status;
 }
 
-/* What is wanted of a file. */
+/* A request for a file's data. */
 struct request {
     const struct wanted *want; /* constants */
     size_t count;

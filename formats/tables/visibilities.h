@@ -27,7 +27,7 @@ struct source_place {
     double ut1_utc_s; /* see apparent.h; NAN: the file's, or 0 */
 };
 
-/* What all files have in common. */
+/* Properties that all files share. */
 struct visibilities_shape {
     size_t ndishes, npol, nchannels;
     double latitude_deg, longitude_deg; /* NAN: not known */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What describes one file, freed together. */
+/* The description of one file, freed together. */
 struct memory {
     struct piece {
         struct piece *next;

@@ -18,7 +18,7 @@ struct uvh5_pair {
     uint32_t a, b; /* dishes */
 };
 
-/* What all files of a stream have in common. */
+/* Properties that all files of a stream share. */
 struct uvh5_layout {
     const struct br_stream *stream; /* V[time][freq][baseline], with a telescope that has a site */
     struct baselines inputs;

@@ -10,7 +10,7 @@
 /* DENSEST: nothing of a file is believed that needs so many times more memory than the file has bytes */
 enum { UVH5_MAX_AXIS = 1 << 20, UVH5_DENSEST = 1000 };
 
-/* What the process sends before the arrays. */
+/* The process sends this before the arrays. */
 struct uvh5_reply {
     struct visibilities_shape shape;
     uint64_t next, rows; /* the first one that is not in the sums; how many there are */

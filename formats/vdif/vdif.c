@@ -71,7 +71,7 @@ int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, u
     if (h->header_bytes + vdif_row_bytes(h) > room)
         return br_fail(error, BR_E_FORMAT,
                        "%s: the VDIF frame at byte %llu is longer than the %llu bytes that are left in the "
-                       "file: it is truncated, or the file is no VDIF",
+                       "file: it is truncated, or the file is not VDIF",
                        file, at, (unsigned long long)room);
     if (!h->complex_data || (h->bits != 4 && h->bits != 8))
         return br_fail(
@@ -85,7 +85,7 @@ int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, u
                        at, MAX_LOG2_CHANNELS);
     if ((h->frame_bytes - h->header_bytes) % vdif_row_bytes(h) != 0)
         return br_fail(error, BR_E_FORMAT,
-                       "%s: the data of the VDIF frame at byte %llu are no multiple of its channels of "
+                       "%s: the data of the VDIF frame at byte %llu are not a multiple of its channels of "
                        "%u + %u bits",
                        file, at, h->bits, h->bits);
     return BR_OK;
@@ -115,9 +115,9 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* When the recording begins, and which threads it has. What is more than a minute before all others, and but
- * one or two in a hundred, is corrupt: else a single wrong time would put all that is right behind a gap. So
- * is a thread of hardly a frame, for which all others would wait. */
+/* When the recording begins, and which threads it has. A time more than a minute before all others, and in
+ * only one or two in a hundred, is corrupt: else a single wrong time would put all that is right behind a
+ * gap. So is a thread of hardly a frame, for which all others would wait. */
 static void settle(struct vdif_scan *scan, size_t n)
 {
     bool ordered = true;
@@ -161,7 +161,7 @@ static int scan_frames(struct vdif_scan *scan, unsigned most, const char *file, 
             if (i == 1)
                 return br_fail(error, BR_E_FORMAT,
                                "%s: what follows the first VDIF frame, at byte %llu, is unlike it: the "
-                               "file is no VDIF, or its first header is corrupt",
+                               "file is not VDIF, or its first header is corrupt",
                                file, (unsigned long long)offset);
             break; /* the reader counts it as corrupt */
         }

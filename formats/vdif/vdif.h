@@ -46,7 +46,7 @@ size_t vdif_row_bytes(const struct vdif_header *header);
 /* Time samples in a frame. */
 size_t vdif_samples(const struct vdif_header *header);
 
-/* What the first frames of a file say. */
+/* The contents of a file's first frames. */
 struct vdif_scan {
     struct vdif_header first; /* the first frame */
     /* of those looked at, but for a few whose times are far before all others: these are corrupt */
@@ -64,7 +64,7 @@ struct vdif_scan {
 typedef int64_t vdif_read(void *source, uint64_t offset, void *buffer, size_t length);
 
 /* Looks at up to VDIF_SCAN_FRAMES frames of a file of `file_bytes`. A frame that is unlike the first one ends
- * the look, and is an error (the file is no VDIF) when it is the second. Errors: BR_E_FORMAT, BR_E_IO, naming
+ * the look, and is an error (the file is not VDIF) if it is the second. Errors: BR_E_FORMAT, BR_E_IO, naming
  * `file`. */
 int vdif_scan(struct vdif_scan *scan, const char *file, uint64_t file_bytes, vdif_read *read, void *source,
               struct br_error *error);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { PIECE = 128 << 10 }; /* of the frame */
-/* What two's complement differs by from offset binary, of 4 + 4 and of 8 + 8 bits. */
+/* The bits in which two's complement differs from offset binary, for 4 + 4 and 8 + 8 bits. */
 enum { OFFSET_BINARY = 0x88, OFFSET_BINARY_8 = 0x80 };
 
 int vdif_reader_start(struct caller *caller, void *self)
@@ -146,8 +146,8 @@ void vdif_work(void *reader, size_t job, void *scratch)
 
 /* --- planning ------------------------------------------------------------------------------------ */
 
-/* Gives a frame its cell, as far as it lies in [begin, end). Of two for the same one the first counts, unless
- * the other one is longer: a file may end in the middle of it. */
+/* Gives a frame its cell, as far as it lies in [begin, end). If two have the same cell, the first counts,
+ * unless the other one is longer: a file may end in the middle of it. */
 static void put_cell(struct caller *caller, struct vdif_reader *r, const struct vdif_seen *frame)
 {
     uint64_t begin = slot_begin(r, frame->slot), from = begin > r->begin ? begin : r->begin,
@@ -169,7 +169,7 @@ static void put_cell(struct caller *caller, struct vdif_reader *r, const struct 
     if (frame->window < lane->oldest) lane->oldest = frame->window;
 }
 
-/* What was seen ahead: it goes to its cells, and stays if it reaches beyond them. */
+/* Puts frames that were seen ahead into their cells, and keeps those that reach beyond. */
 static void put_ahead(struct caller *caller, struct vdif_reader *r)
 {
     size_t kept = 0;

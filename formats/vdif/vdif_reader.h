@@ -163,7 +163,7 @@ struct vdif_threads {
 int vdif_windows_start(struct caller *caller, struct vdif_reader *r);
 void vdif_windows_stop(struct vdif_reader *r);
 
-/* What comes next in a lane: VDIF_FRAME, *frame is one that makes sense; VDIF_OTHER, it is not wanted or
+/* The next frame of a lane: VDIF_FRAME, *frame is one that makes sense; VDIF_OTHER, it is not wanted or
  * corrupt (the caller comes back); VDIF_OVER, nothing more in this pass; negative: a failure. */
 enum { VDIF_FRAME, VDIF_OTHER, VDIF_OVER };
 int vdif_next(struct caller *caller, struct vdif_reader *r, uint32_t lane, struct vdif_seen *frame);

@@ -15,10 +15,11 @@ enum { LEAST_TOKEN = 16 };
 
 static int wrong(const char *text, const char *what, struct br_error *error)
 {
-    return br_fail(error, BR_E_INVALID,
-                   "'%.80s' is no address to listen on: %s; expected ADDRESS:PORT such as 127.0.0.1:8081, "
-                   "[::1]:8081 or *:8081",
-                   text, what);
+    return br_fail(
+        error, BR_E_INVALID,
+        "'%.80s' is not an address to listen on: %s; expected ADDRESS:PORT such as 127.0.0.1:8081, "
+        "[::1]:8081 or *:8081",
+        text, what);
 }
 
 int control_address_read(const char *text, struct control_address *address, struct br_error *error)
@@ -37,7 +38,7 @@ int control_address_read(const char *text, struct control_address *address, stru
     errno = 0;
     long port = strtol(colon + 1, &end, 10);
     if (strspn(colon + 1, "0123456789") == 0 || *end != '\0' || errno != 0 || port < 0 || port > 65535)
-        return wrong(text, "its port is no number from 0 to 65535", error);
+        return wrong(text, "its port is not a number from 0 to 65535", error);
     struct sockaddr_in *v4 = (struct sockaddr_in *)&address->address;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&address->address;
     if (strcmp(host, "localhost") == 0) strcpy(host, "127.0.0.1");
@@ -56,7 +57,7 @@ int control_address_read(const char *text, struct control_address *address, stru
         address->loopback = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
         return BR_OK;
     }
-    return wrong(text, "its host is no address of this machine in numbers", error);
+    return wrong(text, "its host is not a numeric address of this machine", error);
 }
 
 static int bad_token(const char *path, const char *what, struct br_error *error)
@@ -72,7 +73,7 @@ int control_token_read(const char *path, char token[CONTROL_TOKEN_MAX], struct b
     bool regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
     ssize_t n = regular ? read(fd, token, CONTROL_TOKEN_MAX) : -1;
     close(fd);
-    if (!regular) return bad_token(path, "is no file", error);
+    if (!regular) return bad_token(path, "is not a file", error);
     if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
         return bad_token(path, "may be read by others; expected that only its owner may (chmod 600)", error);
     if (n < 0) return bad_token(path, "cannot be read", error);

@@ -82,7 +82,7 @@ static void clear_progress(struct br_log *log)
     log->progress = false;
 }
 
-/* Messages may quote bytes of files and packets that are no UTF-8. */
+/* Messages may quote bytes of files and packets that are not UTF-8. */
 static json_t *json_text(const char *text)
 {
     json_t *value = json_string(text);

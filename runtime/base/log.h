@@ -1,7 +1,7 @@
 /* log.h - messages for people: one line each, whoever sends them, never torn apart by the progress line.
  *
  * A line is text for a terminal, or a JSON object for programs: time, level, stage, message. The last lines
- * are kept for the control interface, which reads them without a lock. What is said too often is left out and
+ * are kept for the control interface, which reads them without a lock. Frequent messages are left out and
  * counted: of notes and warnings that are made of the same words, LOG_BURST in LOG_WINDOW_S seconds. */
 #ifndef BEAMRING_RUNTIME_BASE_LOG_H
 #define BEAMRING_RUNTIME_BASE_LOG_H

@@ -163,7 +163,7 @@ static void *help(void *arg)
     return NULL;
 }
 
-/* With the lock. Those that cannot be had are done without. */
+/* With the lock. If threads cannot be created, the pool works with those it has. */
 static void start_helpers(struct br_pool *pool)
 {
     pthread_attr_t attributes;

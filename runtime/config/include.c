@@ -214,7 +214,7 @@ static bool acceptable(struct br_config *config, const char *path, const struct 
     if (S_ISDIR(status->st_mode))
         br_config_error(config, at, "'%s' is a directory; expected a YAML file", path);
     else if (at != NULL && !S_ISREG(status->st_mode))
-        br_config_error(config, at, "include: '%s' is no regular file; expected a YAML file", path);
+        br_config_error(config, at, "include: '%s' is not a regular file; expected a YAML file", path);
     else if (in_chain(from, status))
         br_config_error(
             config, at,

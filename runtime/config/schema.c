@@ -32,7 +32,7 @@ static bool is_word(const struct br_place *place, const struct br_node *value)
 {
     if (value->kind != BR_NODE_SCALAR) return br_words_wrong(place, value, "is not a single value", NULL);
     if (is_null(value))
-        return br_words_wrong(place, value, "is no value (leave the key out for its default)", NULL);
+        return br_words_wrong(place, value, "is not a value (leave the key out for its default)", NULL);
     return true;
 }
 
@@ -76,7 +76,7 @@ static bool read_real(const struct br_place *place, const struct br_node *value,
     double number;
     if (!is_word(place, value)) return false;
     if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
-    if (!parse_real(value->text, &number)) return br_words_wrong(place, value, "is no number", NULL);
+    if (!parse_real(value->text, &number)) return br_words_wrong(place, value, "is not a number", NULL);
     if (!isfinite(number)) return br_words_wrong(place, value, "is too large", NULL);
     if (!in_range(place, value, number)) return false;
     *out = number;
@@ -127,10 +127,12 @@ static bool read_int(const struct br_place *place, const struct br_node *value, 
         number = strtoll(value->text, NULL, hexadecimal ? 16 : 10);
         if (errno != 0) return br_words_wrong(place, value, "does not fit into 64 bits", NULL);
     } else {
-        if (!parse_real(value->text, &real)) return br_words_wrong(place, value, "is no whole number", NULL);
+        if (!parse_real(value->text, &real))
+            return br_words_wrong(place, value, "is not a whole number", NULL);
         if (!br_parse_whole(value->text, &number))
-            return br_words_wrong(
-                place, value, fabs(real) < 0x1p63 ? "is no whole number" : "does not fit into 64 bits", NULL);
+            return br_words_wrong(place, value,
+                                  fabs(real) < 0x1p63 ? "is not a whole number" : "does not fit into 64 bits",
+                                  NULL);
     }
     if (!in_range(place, value, (double)number)) return false;
     *out = number;
@@ -159,7 +161,7 @@ static bool read_choice(const struct br_place *place, const struct br_node *valu
     const char *similar = br_suggest(value->text, choices);
     br_words_expect_one(expected, sizeof expected, place->param);
     if (similar != NULL) br_words_append(expected, sizeof expected, "; did you mean '%s'?", similar);
-    return br_words_wrong(place, value, "is no choice", expected);
+    return br_words_wrong(place, value, "is not a choice", expected);
 }
 
 static bool read_rational(const struct br_place *place, const struct br_node *value, struct br_rational *out)
@@ -168,7 +170,7 @@ static bool read_rational(const struct br_place *place, const struct br_node *va
     if (!is_word(place, value)) return false;
     if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
     if (br_rational_parse(value->text, &number, NULL) != BR_OK)
-        return br_words_wrong(place, value, "is no positive fraction", NULL);
+        return br_words_wrong(place, value, "is not a positive fraction", NULL);
     if (!in_range(place, value, (double)number.num / (double)number.den)) return false;
     *out = number;
     return true;
@@ -372,7 +374,7 @@ static void fill_param(struct br_config *config, const struct br_node *map, cons
         place.is_default = true;
         value = parse_default(config, map, param->def);
         if (value == NULL)
-            br_config_error(config, map, "%s: the schema's default '%s' is no YAML", name, param->def);
+            br_config_error(config, map, "%s: the schema's default '%s' is not YAML", name, param->def);
     }
     if (value != NULL) read_param(&place, value, field);
 }

@@ -40,7 +40,7 @@ void br_words_keys(char *text, size_t size, const struct br_param *fields)
         br_words_append(text, size, "%s%s", p != fields ? ", " : "", p->name);
 }
 
-/* What one value of the parameter (one item, if it is a list) should be, in words. */
+/* Says in words which values the parameter (one item, if it is a list) may have. */
 void br_words_expect_one(char *text, size_t size, const struct br_param *param)
 {
     switch (param->type) {

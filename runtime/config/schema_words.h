@@ -7,7 +7,7 @@
 
 enum { BR_WORDS_LENGTH = 400, BR_WORDS_VALUE = 60, BR_WORDS_SHOWN = BR_WORDS_VALUE + 40 };
 
-/* What is being read, for messages. */
+/* The place of a value, for messages. */
 struct br_place {
     struct br_config *config;
     const char *name; /* "beams.grid[1]" */
@@ -23,7 +23,7 @@ void br_words_append(char *text, size_t size, const char *format, ...) __attribu
 /* "x, y": the keys of a map. */
 void br_words_keys(char *text, size_t size, const struct br_param *fields);
 
-/* What one value of the parameter (one item, if it is a list), or all of it, should be. */
+/* Say in words which values one item of the parameter, or all of it, may have. */
 void br_words_expect_one(char *text, size_t size, const struct br_param *param);
 void br_words_expect(char *text, size_t size, const struct br_param *param);
 

@@ -163,7 +163,7 @@ void br_config_set(struct br_config *config, const char *set, unsigned number)
         s.value->text = "";
     }
     if (config->nmistakes > mistakes || s.value == NULL) return;
-    /* Without a map there is nothing to set in; that it is none is reported by whoever reads it. */
+    /* Without a map there is nothing to set; the reader of the value reports that. */
     if (config->root == NULL || config->root->kind != BR_NODE_MAP) return;
     unsigned depth = 0;
     for (const char *c = set; c < equals; c++) depth += *c == '.';

@@ -7,7 +7,7 @@
 
 enum { LONGEST = 40 };
 
-/* A capital letter or - for _ is no slip. */
+/* A capital letter or - for _ does not count as a difference. */
 static char folded(char c)
 {
     return c == '-' ? '_' : (char)tolower((unsigned char)c);
@@ -53,7 +53,7 @@ const char *br_suggest(const char *word, const char *const *names)
         if (n == 0 || n > LONGEST) continue;
         unsigned distance = 2 * slips(word, length, *names, n);
         if (length >= 3 && begins_with(*names, word)) distance = least(distance, 3);
-        /* All letters different is no likeness. */
+        /* Words that differ in all letters are not similar. */
         if (distance >= 2 * least((unsigned)length, (unsigned)n)) continue;
         if (distance < smallest) {
             smallest = distance;

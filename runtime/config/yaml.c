@@ -47,7 +47,7 @@ static unsigned column_of(const struct reader *reader, yaml_mark_t mark)
 
 /* --- libyaml's own errors --------------------------------------------------------------------- */
 
-/* Position of a byte: libyaml gives no mark for bytes that are no text at all. */
+/* Position of a byte: libyaml gives no mark for bytes that are not text. */
 static yaml_mark_t mark_of(const char *text, size_t offset)
 {
     yaml_mark_t mark = {0};
@@ -77,7 +77,7 @@ static char character_at(const struct reader *reader, yaml_mark_t mark)
 static void report_syntax(struct reader *reader)
 {
     const yaml_parser_t *p = &reader->parser;
-    const char *problem = p->problem != NULL ? p->problem : "this is no YAML";
+    const char *problem = p->problem != NULL ? p->problem : "this is not YAML";
     yaml_mark_t at = p->problem_mark;
     yaml_mark_t end = mark_of(reader->text, reader->length);
     if (p->error == YAML_READER_ERROR)

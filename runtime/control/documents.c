@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Texts may hold bytes that are no UTF-8: names in a pipeline file, bytes of packets. */
+/* Texts may hold bytes that are not UTF-8: names in a pipeline file, bytes of packets. */
 static json_t *text(const char *bytes)
 {
     json_t *value = bytes != NULL ? json_string(bytes) : json_null();
@@ -41,7 +41,7 @@ static json_t *lost_of(const struct view_stage_now *now)
     return lost;
 }
 
-/* What the stage's thread does at this moment. */
+/* The present activity of the stage's thread. */
 static const char *activity(const struct view_stage_now *now)
 {
     if (now->failed) return "failed";
@@ -52,7 +52,7 @@ static const char *activity(const struct view_stage_now *now)
     return now->waits_for != NULL ? "waits" : "works";
 }
 
-/* Of a stage that writes what has passed, by their names. */
+/* The dumps of a stage, by their names. */
 static json_t *dumps_of(const struct view_stage_now *now)
 {
 #define DUMP_NAME(NAME, name, text) name,

@@ -10,7 +10,7 @@
  * ask for again and again. */
 json_t *document_status(const struct node_facts *facts);
 
-/* What does not change: stages, where they run, and the queues between them with shapes. */
+/* The constant part: stages, where they run, and the queues between them with shapes. */
 json_t *document_graph(const struct br_view *view);
 
 /* All counters, in full. */

@@ -75,7 +75,7 @@ static const char *behind_value(const char *c)
     return c;
 }
 
-/* The members of an object's text come to those that are there. False: no memory, or it is no object. */
+/* Adds the members of an object's text to the list. False: no memory, or the text is not an object. */
 static bool read_members(const char *text, struct member **member, size_t *count, size_t *room)
 {
     const char *c = skip_space(text + 1);

@@ -383,7 +383,7 @@ static const struct metric metrics[] = {
     {"beamring_stage_lost_samples_total", COUNTER, "stage, reason",
      "Base samples that the stage took in and did not pass on.", lost_samples},
     {"beamring_stage_counted_total", COUNTER, "stage, of, what",
-     "What stages count themselves: a source's packets, a NIC's losses.", counted},
+     "Counters of the stages themselves: a source's packets, a NIC's losses.", counted},
     {"beamring_product_latency_seconds", GAUGE, "stage",
      "When a sink was done with its last frame, less the time of its newest sample.", latency},
     {"beamring_stage_gpu_sampled_seconds_total", COUNTER, "stage",
@@ -391,7 +391,7 @@ static const struct metric metrics[] = {
     {"beamring_stage_gpu_sampled_calls_total", COUNTER, "stage", "Calls whose GPU time was sampled.",
      gpu_calls},
     {"beamring_stage_memory_bytes", GAUGE, "stage, space",
-     "What the stage holds, as far as it says; else what it said it would.", stage_memory},
+     "Memory that the stage holds, or if it does not say, the memory that it declared.", stage_memory},
 
     {"beamring_dump_requests_total", COUNTER, "stage, result", "Requests for dumps.", dump_requests},
     {"beamring_dumps_active", GAUGE, "stage", "Dumps that wait for samples or are written now.",

@@ -11,7 +11,7 @@ struct br_node_options {
     const char *const *set; /* [nset] texts of --set */
     bool outlives;          /* the node stays when its pipeline ends; SIGHUP restarts */
     struct br_log *log;
-    struct br_ranks *ranks;    /* NULL: this is no rank of a job */
+    struct br_ranks *ranks;    /* NULL: not a rank of a job */
     struct br_run_options run; /* without loop and guest */
 };
 

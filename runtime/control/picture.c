@@ -30,7 +30,7 @@ struct look {
     struct column column[COLUMNS];
 };
 
-/* What has been seen of a queue. */
+/* The state of a queue's preview. */
 struct seen {
     struct br_preview preview; /* lent to the producer while it is asked for */
     size_t nitems, item_step;

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-/* Of one pipeline. */
+/* The previews of one pipeline. */
 struct pictures;
 
 /* NULL without memory. The graph must live until pictures_free. */

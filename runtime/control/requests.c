@@ -79,7 +79,7 @@ void requests_forward(struct node *node, const char *what, const struct control_
 
 /* --- all stages together --- */
 
-/* What stages have answered with 200, and the last answer of another kind. */
+/* The stages' answers with code 200, and the last one with another code. */
 struct replies {
     struct joined *joined;
     int code; /* of `error` */

@@ -90,7 +90,7 @@ static void say_what_stays(const struct node *node, const struct br_control_sett
            "control: address and token stay as they are until the process ends");
 }
 
-/* What has been loaded starts: at once, or after the drain of the one that runs. */
+/* Starts the loaded pipeline: at once, or after the running one has drained. */
 static void start_next(struct node *node, const struct loading *l)
 {
     char reloading[80];

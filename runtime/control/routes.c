@@ -176,21 +176,21 @@ static bool read_order(const struct control_request *request, struct control_ans
     if (request->length == 0) return true;
     json_t *order = json_loadb(request->body, request->length, JSON_REJECT_DUPLICATES, &error);
     if (order == NULL) {
-        answer_error(answer, 400, "the body is no JSON: line %d, column %d: %s", error.line, error.column,
+        answer_error(answer, 400, "the body is not JSON: line %d, column %d: %s", error.line, error.column,
                      error.text);
         return false;
     }
     bool good = json_is_object(order);
-    if (!good) answer_error(answer, 400, "the body is no object; expected {\"abort\": true}, or nothing");
+    if (!good) answer_error(answer, 400, "the body is not an object; expected {\"abort\": true}, or nothing");
     json_object_foreach(order, key, value)
     {
         if (strcmp(key, "abort") == 0 && json_is_boolean(value)) {
             *abort = json_is_true(value);
         } else if (good) {
             good = false;
-            answer_error(answer, 400,
-                         "'%.60s' is no key, or its value is wrong; expected {\"abort\": true}, or nothing",
-                         key);
+            answer_error(
+                answer, 400,
+                "'%.60s' is not a key, or its value is wrong; expected {\"abort\": true}, or nothing", key);
         }
     }
     json_decref(order);
@@ -225,7 +225,7 @@ static void post_restart(void *arg, const struct control_request *request, struc
     answer_error(answer, 409, "%s", why);
 }
 
-/* {"level": "warning"}: what is below is not printed any more; /v1/log goes on having all. */
+/* {"level": "warning"}: messages below this level are not printed. /v1/log keeps all of them. */
 static void post_log(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     const struct node *node = arg;

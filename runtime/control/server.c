@@ -89,7 +89,7 @@ static void peer_name(struct MHD_Connection *connection, char *text, size_t size
         inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)peer)->sin6_addr, text, (socklen_t)size);
 }
 
-/* What changes something, and what is refused, stands in the log. */
+/* Requests that change something, and refused requests, are logged. */
 static void log_request(struct server *server, struct MHD_Connection *connection, const char *method,
                         const char *path, unsigned code)
 {

@@ -1,7 +1,7 @@
 /* server.h - HTTP inside the event loop: limits, the token, and a table of what there is.
  *
  * One rule: no request can end the process or cost a sample. Everything happens in the loop's thread; a
- * request has bounds on its size and time, and all of them together on memory. What may take its time is
+ * request has bounds on its size and time, and all of them together on memory. Slow work is
  * done elsewhere, and answered later (request_defer). */
 #ifndef BEAMRING_RUNTIME_CONTROL_SERVER_H
 #define BEAMRING_RUNTIME_CONTROL_SERVER_H

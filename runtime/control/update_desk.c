@@ -206,7 +206,7 @@ size_t desk_waiting(struct desk *desk, double *busy_s)
     return count;
 }
 
-/* What is not worked off: whoever asked hears that it is not going to be. */
+/* Requests that will not be processed: their senders get an answer that says so. */
 static void refuse(struct desk *desk, void *request)
 {
     struct desk_answer answer = {

@@ -9,7 +9,7 @@
 
 enum { DESK_WAITING = 64 }; /* requests that may wait; more are refused */
 
-/* What a request has come to: a code of HTTP, and JSON from malloc (NULL: no memory), which is the
+/* The answer to a request: a code of HTTP, and JSON from malloc (NULL: no memory), which is the
  * receiver's. */
 struct desk_answer {
     unsigned code;

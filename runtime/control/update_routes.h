@@ -19,7 +19,7 @@ void updates_get(struct node *node, struct control_answer *answer);
 /* How many there are, by state; the journal; the watched files. */
 void updates_look(struct node *node, struct update_facts *facts);
 
-/* What the desk has come to; of struct desk_options. `node` is the node. */
+/* The callback of struct desk_options for answers of the desk. `node` is the node. */
 void updates_answered(void *node, void *request, const struct desk_answer *answer);
 
 /* Checks, prepares and schedules an update, and says what came of it. In the desk's thread. */

@@ -77,7 +77,7 @@ static double seconds_since(const struct br_view *view, uint64_t ns)
 
 /* --- queues --- */
 
-/* A frame of many seconds is no reason to worry before it is due. */
+/* A frame of many seconds is not late before it is due. */
 static double still_after(const struct view_queue *queue)
 {
     double due = 2 * queue->frame_s;
@@ -138,7 +138,7 @@ static int busiest_on_gpu(const struct br_view *view, int device, struct view_sh
     return stage;
 }
 
-/* What it waited for in most of the last moments, now among them. */
+/* The most frequent reason for waiting in the last moments, including this one. */
 static const char *waits_for(const struct br_view *view, int stage)
 {
     const char *what = view->now.stage[stage].waits_for;
@@ -196,8 +196,8 @@ static int waits_at(const struct br_view *view, const struct view_stage *stage)
     return queue;
 }
 
-/* Of the stages from a full queue down, as far as each waits for the next one, the one that works most; the
- * last one where none does. Returns the reader by which it takes its frames, or -1. */
+/* Among the stages from a full queue down, as far as each waits for the next one, the one that works most;
+ * the last one where none does. Returns the reader by which it takes its frames, or -1. */
 static int find_slowest(const struct br_view *view, size_t q)
 {
     struct view_shares shares;
@@ -310,7 +310,7 @@ static bool is_full(const struct br_view *view, struct verdict *v)
     return false;
 }
 
-/* What a stage loses, or a dropping reader, in the last seconds. */
+/* Whether a stage or a dropping reader has lost samples in the last seconds. */
 static bool loses(const struct br_view *view, const struct view_moment *before, size_t s, bool limited,
                   struct verdict *v)
 {
@@ -375,7 +375,7 @@ static void flows(const struct br_view *view, struct verdict *v)
                  view->stage[slowest].name, 100 * most);
 }
 
-/* What stands still comes before what is incomplete, and that before what is merely slow: a pipeline that
+/* A stage that stands still comes before an incomplete one, and that before a slow one: a pipeline that
  * replays files as fast as it can is always limited by one of its stages. */
 void verdict_make(const struct br_view *view, struct verdict *v)
 {

@@ -1,7 +1,8 @@
 /* view.h - all numbers of a running pipeline at one moment, and at moments before, as plain data.
  *
- * What operators see is made from a view: metrics, status, the live page. Taking one reads atomic counters
- * and boards; no stage's thread notices. It has copies of all names, so that it outlives its graph. */
+ * Everything that operators see comes from a view: metrics, status, the live page. Taking one reads atomic
+ * counters and boards; no stage's thread notices. It has copies of all names, so that it outlives its graph.
+ * */
 #ifndef BEAMRING_RUNTIME_CONTROL_VIEW_H
 #define BEAMRING_RUNTIME_CONTROL_VIEW_H
 
@@ -21,11 +22,11 @@ struct view_counted {
     uint64_t moved_ns; /* CLOCK_MONOTONIC when it was last seen to have grown; 0: never */
 };
 
-/* What does not change while the pipeline runs, but for values of `counted`. */
+/* The part that stays constant while the pipeline runs, except for values of `counted`. */
 struct view_stage {
     char *name, *type;
-    int device;                  /* -1: the CPU */
-    bool dumps;                  /* it writes what has passed */
+    int device; /* -1: the CPU */
+    bool dumps; /* it writes what has passed */
     unsigned nin, nout;
     int in[BR_MAX_PORTS], out[BR_MAX_PORTS]; /* readers that feed it; queues that it fills */
     struct br_memory memory;
@@ -53,7 +54,7 @@ struct view_queue {
     struct br_rational sample_ns;
 };
 
-/* What does. */
+/* The part that changes. */
 struct view_stage_now {
     struct br_stage_totals totals;
     uint64_t lost[BR_LOSS_COUNT], took[BR_TIME_BUCKETS];

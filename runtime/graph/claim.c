@@ -110,7 +110,7 @@ bool br_graph_written(const struct br_graph *graph, size_t i, char *names, size_
     return false;
 }
 
-/* The length of the part of a path that is there and is no directory; 0: nothing hinders. */
+/* The length of the part of a path that exists and is not a directory; 0: none. */
 static size_t blocked(const char *path)
 {
     char part[PATH_MAX];

@@ -290,7 +290,7 @@ static size_t pop(size_t *heap, size_t *count)
     return least;
 }
 
-/* Of those that wait for no other one, the first of the file comes first. */
+/* Among the stages that wait for no other one, the first in the file comes first. */
 bool br_graph_sort(struct br_graph *graph, bool *placed)
 {
     size_t n = 0, nready = 0;

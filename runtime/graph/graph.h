@@ -99,7 +99,7 @@ struct br_graph {
     const char *journal;    /* where updates are kept; NULL: nowhere */
     struct br_watch *watch; /* files that become updates when they change */
 
-    struct br_ranks *ranks; /* not owned; NULL: this is no rank of a job */
+    struct br_ranks *ranks; /* not owned; NULL: not a rank of a job */
     bool only_shown;        /* nothing is going to run */
     unsigned not_now;       /* mistakes that are not the file's, see br_stage_fail_run_at */
     int64_t run_ns;         /* Unix time of br_graph_build */
@@ -144,8 +144,8 @@ bool br_graph_written(const struct br_graph *graph, size_t i, char *names, size_
 size_t br_graph_bytes(const struct br_graph *graph);
 size_t br_graph_device_bytes(const struct br_graph *graph, int device);
 
-/* What queues (and what queues and stages) reserve together when the run starts; `device` counts the memory
- * of one device. CUDA's own memory, some hundreds of MiB on each device, is not in it. */
+/* The memory that queues (or queues and stages) reserve together when the run starts; `device` counts the
+ * memory of one device. CUDA's own memory, some hundreds of MiB on each device, is not in it. */
 struct br_memory br_graph_queue_memory(const struct br_graph *graph, int device);
 struct br_memory br_graph_memory(const struct br_graph *graph, int device);
 

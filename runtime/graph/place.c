@@ -30,7 +30,7 @@ static int read_device(struct br_graph *graph, const struct br_node *map)
     if (strcmp(at->text, "cuda") == 0)
         device = 0;
     else if (device < 0 || *end != '\0') {
-        br_config_error(graph->config, at, "device: '%s' is no device; expected auto, cpu or cuda:N",
+        br_config_error(graph->config, at, "device: '%s' is not a device; expected auto, cpu or cuda:N",
                         at->text);
         return ON_CPU;
     }
@@ -90,7 +90,7 @@ static int copy_in_pieces(void *to, const void *from, size_t bytes, const struct
     return status;
 }
 
-/* Enqueues the copy of one frame. What the host knows of it goes at once. */
+/* Enqueues the copy of one frame. The host's part of it is copied at once. */
 static int transfer_process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     (void)self;

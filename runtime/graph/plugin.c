@@ -193,7 +193,8 @@ static int load(struct br_plugins *plugins, const char *path, const struct br_st
     else if (found == NULL)
         status = br_fail(
             error, BR_E_FORMAT,
-            "%s is no beamring plugin: it does not export the symbol beamring_stage (BR_STAGE_EXPORT)", path);
+            "%s is not a beamring plugin: it does not export the symbol beamring_stage (BR_STAGE_EXPORT)",
+            path);
     if (status == BR_OK) status = copy_type(&plugin->type, found, path, error);
     if (status == BR_OK) status = br_plugin_check(&plugin->type, path, error);
     if (status != BR_OK) {

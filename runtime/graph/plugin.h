@@ -28,7 +28,7 @@ int br_plugins_find(struct br_plugins *plugins, const char *name, const struct b
 /* The error for a program without any stages: BR_E_IO, with the directories that were searched. */
 int br_plugins_none(const struct br_plugins *plugins, struct br_error *error);
 
-/* What a descriptor must have before anything of it is used: callbacks, ports, and a schema whose fields lie
+/* Checks that a descriptor is complete before it is used: callbacks, ports, and a schema whose fields lie
  * in the stage's own struct. One message for the first mistake. Errors: BR_E_FORMAT, naming `path` and the
  * field. */
 int br_plugin_check(const struct br_stage_type *type, const char *path, struct br_error *error);

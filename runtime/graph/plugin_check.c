@@ -42,7 +42,7 @@ static size_t field_bytes(enum br_param_type type)
     return 0;
 }
 
-/* A schema whose fields lie in a struct of `size` bytes. What is wrong goes into `wrong`. */
+/* A schema whose fields lie in a struct of `size` bytes. `wrong` gets the mistake. */
 static bool check_schema(const struct br_param *schema, size_t size, unsigned depth, char *wrong, size_t room)
 {
     for (const struct br_param *p = schema; p != NULL && p->name != NULL; p++) {

@@ -16,7 +16,7 @@ struct engine_self {
 int engine_create(struct engine **engine, struct engine_self *self,
                   void (*happened)(void *arg, const char *failure), void *arg, struct br_error *error);
 
-/* What rank 0 has, to all: for the beginning. */
+/* Sends rank 0's data to all ranks, at the start. */
 int engine_share(struct engine *engine, void *data, size_t bytes, struct br_error *error);
 
 void engine_submit(struct engine *engine, struct br_message *message);

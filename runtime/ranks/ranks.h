@@ -9,8 +9,8 @@
 struct br_ranks;
 struct br_message;
 
-/* Starts MPI, and connects all ranks. What the environment says of ranks (${RANK}, ${RANKS},
- * ${LOCAL_RANK}) is set. Errors: BR_E_IO, BR_E_INVALID: no MPI (and which package to install), or no
+/* Starts MPI, and connects all ranks. The environment's variables of ranks (${RANK}, ${RANKS},
+ * ${LOCAL_RANK}) are set. Errors: BR_E_IO, BR_E_INVALID: no MPI (and which package to install), or no
  * connection. */
 int br_ranks_start_mpi(struct br_ranks **ranks, struct br_log *log, struct br_error *error);
 

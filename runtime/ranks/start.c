@@ -189,7 +189,7 @@ int br_ranks_start_join(struct br_ranks **result, const char *address, struct br
         status = br_fail(error, BR_E_INVALID, "--join: RANK is %u and RANKS is %u; expected RANK below RANKS",
                          ranks->rank, ranks->count);
     if (status == BR_OK && (colon == NULL || getaddrinfo(meeting.host, colon + 1, &hints, &found) != 0))
-        status = br_fail(error, BR_E_INVALID, "--join: '%s' is no address; expected HOST:PORT", address);
+        status = br_fail(error, BR_E_INVALID, "--join: '%s' is not an address; expected HOST:PORT", address);
     if (status != BR_OK) return give_up(result, status);
     const struct sockaddr_in *a = (const struct sockaddr_in *)(const void *)found->ai_addr;
     meeting.address[0] = a->sin_addr.s_addr;

@@ -36,7 +36,7 @@ struct br_journal {
  * is empty. On failure the state is BR_JOURNAL_REFUSED, and *text NULL. */
 void br_journal_open(struct br_journal *journal, const char *path, char **text, size_t *length);
 
-/* What is there cannot be used, for this reason. Always false. */
+/* Refuses the journal that exists, for this reason. Always false. */
 bool br_journal_refuse(struct br_journal *journal, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

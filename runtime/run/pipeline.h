@@ -44,7 +44,7 @@ extern const struct br_loss_words br_losses[BR_LOSS_COUNT];
 /* Base samples that the stage has lost so far for one reason. Any thread. */
 uint64_t br_stage_lost(const struct br_stage *stage, enum br_loss reason);
 
-/* What one stage took in and gave out, in base samples of its first input and first output. */
+/* The input and output of one stage, in base samples of its first input and first output. */
 struct br_stage_totals {
     uint64_t in_frames, in_samples;                /* 0 for a source */
     uint64_t out_frames, out_samples, out_missing; /* 0 for a sink */

@@ -42,7 +42,7 @@ struct br_stage_counters {
     _Atomic int64_t latency_ns;
 };
 
-/* Of a stage that takes updates; see updates.h. */
+/* The updates of a stage that takes updates; see updates.h. */
 struct br_stage_updates {
     _Atomic uint64_t taken; /* samples before this one have been given to process */
     struct br_change

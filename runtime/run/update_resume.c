@@ -30,7 +30,7 @@ static struct br_config *parse(json_t *json, char **text)
     return config;
 }
 
-/* What the journal will say of an update, without its end. NULL: it could not be read again. */
+/* The journal's text for an update, without its end. NULL: it could not be read again. */
 static char *text_of(json_t *json)
 {
     char *text;
@@ -210,7 +210,8 @@ static bool make_room(struct starts *all, size_t more)
     return all->start != NULL;
 }
 
-/* False: the journal is refused. Of a file that this program did not write only the place is told. */
+/* False: the journal is refused. For a file that this program did not write, the message names only the
+ * place. */
 static bool read_entries(struct br_graph *graph, struct starts *all)
 {
     struct br_config *config = all->config;
@@ -220,7 +221,7 @@ static bool read_entries(struct br_graph *graph, struct starts *all)
     if (root != NULL && root->kind == BR_NODE_MAP)
         br_config_fill(config, root, head_params, head_also, &head);
     if (head.version != 2)
-        return br_journal_refuse(journal, "this is no journal of updates, or one of an earlier version");
+        return br_journal_refuse(journal, "this is not a journal of updates, or one of an earlier version");
     if (br_config_errors(config) > 0 || list == NULL || list->kind != BR_NODE_LIST)
         return br_journal_refuse(journal, "it is damaged; expected a file as beamring writes it");
     all->taken = head.taken;

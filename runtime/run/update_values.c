@@ -60,7 +60,7 @@ static bool check_keys(struct br_config *config, const struct br_stage *stage, c
         br_config_error(
             config, key, "stage '%s': '%.80s' %s; expected one of %s%s%s%s", stage->name, key->text,
             br_stage_type_param(stage->type, key->text) != NULL ? "cannot be changed while it runs"
-                                                                : "is no parameter of it",
+                                                                : "is not a parameter of it",
             expected, similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "",
             similar != NULL ? "'?" : "");
     }

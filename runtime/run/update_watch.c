@@ -14,7 +14,7 @@
 
 const char *const br_watch_state_name[] = {"holds", "waits", "missing", "refused"};
 
-/* 0, or errno; EISDIR: it is no file. */
+/* 0, or errno; EISDIR: not a file. */
 static int version_of(const char *path, struct br_file_version *version)
 {
     struct stat info;

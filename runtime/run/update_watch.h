@@ -1,7 +1,7 @@
 /* update_watch.h - parameters that are files which are watched: `weights: {file: noon.h5, watch: true}`.
  *
  * A file that is replaced or written again becomes an update of all parameters that name it, from now on, by
- * the same checks as any other. What cannot be used changes nothing, and is said. Files are looked at by the
+ * the same checks as any other. An unusable file changes nothing and is reported. Files are looked at by the
  * thread that submits updates, every quarter of a second: a disk that hangs holds up nobody else, and it
  * makes no difference whether it is on this machine. */
 #ifndef BEAMRING_RUNTIME_RUN_UPDATE_WATCH_H
@@ -20,7 +20,7 @@ enum br_watch_state {
 };
 extern const char *const br_watch_state_name[]; /* "holds", ... */
 
-/* What tells one version of a file from another. */
+/* Identifies a version of a file. */
 struct br_file_version {
     dev_t device;
     ino_t number;

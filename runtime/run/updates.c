@@ -275,7 +275,7 @@ static void discard_used(struct br_updates *updates, struct br_stage *stage)
     }
 }
 
-/* What has become of an update that was scheduled. Under `records`. */
+/* Brings the state of a scheduled update up to date. Under `records`. */
 static void look_at(struct br_graph *graph, struct br_update *update)
 {
     size_t committed = 0, passed = 0;

@@ -162,7 +162,7 @@ void br_updates_look(struct br_graph *graph);
 /* The same, and frees old values that nothing uses any more. */
 void br_updates_tidy(struct br_graph *graph);
 
-/* What the journal does not have yet of the ends of updates. In the thread that submits. */
+/* Writes the ends of updates that the journal lacks. In the thread that submits. */
 void br_updates_note(struct br_graph *graph);
 
 /* From here on nothing is prepared any more: before the stages are stopped. Waits for what is being uploaded,
@@ -214,7 +214,7 @@ struct br_stage *br_update_stage(struct br_graph *graph, const char *name);
 bool br_update_read(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                     struct br_update_request *request);
 
-/* Of the values, in whatever order and form they are written. Files add their bytes; one that cannot be
+/* The digest of the values, whatever their order and form. Files add their bytes; one that cannot be
  * read adds nothing. */
 uint64_t br_update_digest(const struct br_update_request *request);
 uint64_t br_update_file_digest(const char *path);
@@ -263,7 +263,7 @@ void br_change_discard(struct br_change *change);
 
 /* --- update_held.c --- */
 
-/* What a change will have come from; `before`: the one on whose values it builds, or NULL. False: no memory.
+/* The origin of a change; `before`: the one on whose values it builds, or NULL. False: no memory.
  * */
 bool br_held_make(struct br_change *change, const struct br_change *before);
 /* Under `mutex`: it holds from here on. */
@@ -275,7 +275,7 @@ void br_held_find_sources(struct br_graph *graph);
 
 /* --- update_commit.c: the stage's thread --- */
 
-/* What br_stage_next_update answers, for a stage that does not go on by it. */
+/* The answer of br_stage_next_update, without its side effects. */
 uint64_t br_update_due(struct br_stage *stage, uint64_t end);
 
 /* Before process gets this frame. */

@@ -77,7 +77,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     const struct br_weights *w = &bb->weights;
     size_t rows = w->nfreq * w->npol * w->nbeams;
     br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)), m);
-    /* Of beams that move also those of the next interval. */
+    /* For moving beams also the weights of the next interval. */
     bool moves = bb->rule.motion.rates != NULL;
     br_stage_buffer_memory(stage, (moves ? 2 : 1) * rows * (2 * w->ndishes + 16), m);
     br_stage_buffer_memory(stage, piece_bytes(bb, br_stage_input(stage, 0)), m);

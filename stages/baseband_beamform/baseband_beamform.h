@@ -7,7 +7,7 @@
 #include "runtime/stage.h"
 #include "stages/common/sky/directions.h"
 
-/* What the weights of directions follow from; all in memory of the pipeline. */
+/* Input of the weights of directions; all in memory of the pipeline. */
 struct weights_rule {
     const struct br_telescope *telescope;
     enum br_sideband sideband;
@@ -33,8 +33,8 @@ struct baseband_beamform {
     uint64_t *saturated;  /* [beam] components clamped */
     uint64_t components;  /* computed per beam */
 
-    /* Of beams that move: who makes their weights, NULL: they stand still; and the interval of those that the
-     * plan has, UINT64_MAX: none of it. */
+    /* For moving beams: the maker of their weights, NULL: they stand still; and the interval of those that
+     * the plan has, UINT64_MAX: none of it. */
     struct moving *moving;
     uint64_t interval;
 

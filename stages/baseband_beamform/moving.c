@@ -24,7 +24,7 @@ struct moving {
     struct br_why why;
 };
 
-/* What is enqueued may still use the plan's weights, which are those that held before. */
+/* Enqueued work may still use the plan's weights, which are the previous ones. */
 static void wait_for_use(struct moving *m)
 {
     if (m->plan != NULL && m->cuda != NULL) br_cuda_wait(m->stream);

@@ -13,7 +13,7 @@ struct moving;
 struct moving *moving_create(const struct weights_rule *rule, const struct br_cuda *used, struct br_why *why);
 void moving_destroy(struct moving *moving); /* NULL is allowed */
 
-/* Gives `plan` the weights of an interval, and begins with those of the next one. What is enqueued goes on
+/* Gives `plan` the weights of an interval, and begins with those of the next one. Enqueued work goes on
  * with the weights before. -1 with `why`. Does not allocate. */
 int moving_take(struct moving *moving, struct br_baseband *plan, uint64_t interval, struct br_why *why);
 

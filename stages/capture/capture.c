@@ -123,7 +123,7 @@ static int set_start(struct br_stage *stage, struct capture *c, const struct br_
     int64_t at;
     if (c->start_utc == NULL) return BR_OK;
     if (text_utc(c->start_utc, &at) != 0)
-        return br_stage_fail_at(stage, "start_utc", "'%.60s' is no time; expected YYYY-MM-DD-hh:mm:ss",
+        return br_stage_fail_at(stage, "start_utc", "'%.60s' is not a time; expected YYYY-MM-DD-hh:mm:ss",
                                 c->start_utc);
     __int128_t num = ((__int128_t)at - out->epoch_ns) * out->sample_ns.den;
     if (num < 0) return br_stage_fail_at(stage, "start_utc", "is before the time of sample 0");
@@ -176,7 +176,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status == BR_OK && reset_s > MOST_RESET_S)
         status = br_stage_fail_at(
             stage, "reset_samples",
-            "they are %.3g s, and all frames of a gap that is no jump are handed on as missing; "
+            "they are %.3g s, and all frames of a gap that is not a jump are handed on as missing; "
             "expected at most a day, %.3g samples",
             reset_s, MOST_RESET_S / br_stream_sample_s(out));
     br_stage_suggest_depth(stage, 0, (unsigned)c->open + 3);
@@ -282,8 +282,8 @@ static int look_for_start(struct br_stage *stage, struct capture *c, uint64_t no
         begin_with(stage, c, c->start_sample / c->frame_samples);
         return BR_OK;
     }
-    /* No sample is taken yet. What shall hold at once does, so that nobody is waited for who will not come;
-     * these numbers are below those of all frames but the first. */
+    /* No sample is taken yet. Updates that apply at once do so now, so that the stage does not wait for
+     * sources that will not come; these numbers are below those of all frames but the first. */
     take_updates(stage, c->waited, c->waited + 1);
     c->waited++;
     for (size_t s = 0; s < c->layout.nsources; s++) {

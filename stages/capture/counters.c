@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Of so many sources each has counters of its own; of more there are only sums. */
+/* Up to so many sources each have counters of their own; more sources have only sums. */
 enum { MOST_SOURCES = 512, REASONS = WINDOW_NREASONS + 1, KERNEL = 5, NIC = 3 };
 
 static const char *const kernel_counter[KERNEL] = {"lost", "ip_fragments", "xdp_rx_dropped",

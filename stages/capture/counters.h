@@ -8,7 +8,7 @@
 struct br_stage;
 struct capture;
 
-/* What a network interface says of itself, since the stage started. */
+/* The counters of a network interface since the stage started. */
 struct capture_nic {
     const char *name;
     unsigned index; /* of the interface that `known` is from; 0: none */

@@ -12,7 +12,7 @@ int capture_check_addresses(struct br_stage *stage, struct capture *c)
     for (size_t i = 0; i < n; i++)
         if (!net_is_address(c->addresses.value[i]))
             return br_stage_fail_at(stage, "addresses",
-                                    "'%.100s' is no address; expected host:port, such as *:4011 or "
+                                    "'%.100s' is not an address; expected host:port, such as *:4011 or "
                                     "239.1.1.1:7148",
                                     c->addresses.value[i]);
     if (n > 0 && m > 1 && m != n)
@@ -49,7 +49,7 @@ void capture_say_ready(struct br_stage *stage, struct capture *c)
                       c->threads == 1 ? "" : "s");
 }
 
-/* What is listened to: all receivers, none of them open. */
+/* Sets up all receivers, none of them open. */
 static int set_receivers(struct capture *c, const struct receiver_way *way, bool no_copy,
                          struct br_error *error)
 {
@@ -78,7 +78,7 @@ static int set_receivers(struct capture *c, const struct receiver_way *way, bool
     return status;
 }
 
-/* Of the interface that the user names; 0: there is none, or any will do. */
+/* The index of the interface that the user names; 0: unknown, or any interface. */
 static unsigned index_of(const struct receiver *r)
 {
     return r->interface != NULL ? if_nametoindex(r->interface) : 0;

@@ -24,7 +24,7 @@ static uint64_t total(const struct capture *c, enum window_reason reason)
     return n;
 }
 
-/* What goes wrong, in the order in which it is told; capture_warn puts the number between the two. */
+/* Kinds of trouble, in the order of their reports; capture_warn puts the number between the two. */
 enum trouble { KERNEL_LOST, NIC_MISSED, FRAGMENTS, NO_FRAME, MALFORMED, TROUBLES };
 static const struct {
     const char *before, *behind;

@@ -85,7 +85,7 @@ static void count_out(struct bpf_insn *code, int n, int pass, int take)
     }
 }
 
-/* Of a fragmented packet the first part goes to the socket, which says so; no other part has a port. */
+/* The first part of a fragmented packet goes to the socket, which reports it; no other part has a port. */
 static int load_program(struct xdp_gate *g)
 {
     /* r6: context; r2: packet; r3: its end; r4, r5: scratch. */

@@ -62,7 +62,7 @@ void xdp_queue_hand_back(struct xdp_queue *queue);
 struct receiver;
 struct xdp_queue *xdp_queue_of(const struct receiver *receiver);
 
-/* What was lost since the last call. */
+/* The losses since the last call. */
 struct xdp_statistics xdp_queue_look(struct xdp_queue *queue);
 
 #endif

@@ -45,7 +45,7 @@ static int check_integration(struct br_stage *stage, const struct correlate *c, 
     unsigned step = in->zone[0].downsample;
     if (c->integrate % step != 0)
         return br_stage_fail_at(stage, "integrate",
-                                "%lld base samples are no whole number of the input's samples; expected a "
+                                "%lld base samples are not a whole number of the input's samples; expected a "
                                 "multiple of %u",
                                 (long long)c->integrate, step);
     if (c->integrate / step > BR_CORRELATE_MAX_SAMPLES || c->integrate > UINT32_MAX)

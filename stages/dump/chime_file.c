@@ -64,7 +64,7 @@ static bool put(hid_t file, const void *arg)
            chime_put(file, "missing_samples", H5T_NATIVE_UINT64, &f->piece->missing) && put_updates(f, file);
 }
 
-/* What stands before and behind the data. */
+/* Describes the bytes before and behind the data. */
 static int describe(struct dump_file *f)
 {
     struct chime_around around;
@@ -80,7 +80,7 @@ static int describe(struct dump_file *f)
     return good ? BR_OK : br_fail(&f->error, BR_E_IO, "HDF5 cannot describe %s", f->path);
 }
 
-/* What is missing is 0 in these files; -8 - 8i, whose code that is, becomes -7 - 8i. */
+/* Missing samples are 0 in these files; -8 - 8i, which has this code, becomes -7 - 8i. */
 static int rows(struct dump_file *f, uint64_t row, uint64_t count, uint8_t *data, const uint8_t *valid)
 {
     (void)row;

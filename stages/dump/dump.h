@@ -92,7 +92,7 @@ struct hand {
     uint8_t *buffer, *valid; /* of a block of rows */
 };
 
-/* What the threads need, apart from the stage: it stays when a disk never comes back. */
+/* Memory of the threads, apart from the stage: it stays if a disk hangs for ever. */
 struct writer {
     struct br_stage *stage;
     const struct dump_stage *of;
@@ -171,14 +171,14 @@ json_t *dump_document(const struct writer *w, const struct dump *d);
 
 /* The text of the documents of the dump with this id, or of all when it is empty; `baseband`: in kotekan's
  * words, of the newest dumps. From malloc; NULL: no memory. Returns the answer's HTTP status: 200, 400 when
- * this is no id, 404. */
+ * this is not an id, 404. */
 int dump_list(struct writer *w, const char *id_text, bool baseband, char **text);
 
 /* FILE of a piece, without its directory. */
 void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
                size_t size);
 
-/* What kotekan answers to a request: the files that the dump will have. From malloc; NULL: no memory. */
+/* kotekan's answer to a request: the files that the dump will have. From malloc; NULL: no memory. */
 char *dump_accepted(struct writer *w, const struct dump *d);
 
 /* --- piece.c --- */

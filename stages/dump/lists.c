@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of all dumps in kotekan's words: the newest whole dumps up to so many files, one at least. */
+/* The list of all dumps for kotekan has the newest whole dumps up to so many files, one at least. */
 enum { BASEBAND_FILES = 8192 };
 
 static void put_string(FILE *out, const char *text)
@@ -104,7 +104,7 @@ static void put_baseband(FILE *out, const struct writer *w, const struct dump *d
     }
 }
 
-/* Of two with the same id the newer one counts. */
+/* If two have the same id, the newer one counts. */
 static void put_events(FILE *out, const struct writer *w)
 {
     size_t files = 0, events = 0;

@@ -21,7 +21,7 @@ static int io_failed(struct dump_file *f, const char *what, const char *path, in
 }
 
 /* A link below the stage's directory, `top`, must not lead out of it, to wherever a request may then write.
- * Of a directory that is yet to be made the part counts that is there. */
+ * If the directory does not exist yet, the existing part of its path counts. */
 static bool is_below(const char *directory, const char *top)
 {
     char real[PATH_MAX], real_top[PATH_MAX], part[DUMP_DIRECTORY], *slash;
@@ -115,8 +115,8 @@ struct block {
 };
 
 /* Copies what the oldest frame behind base sample `at` has of the window behind the block's rows; *from
- * receives where that begins, which is `end` when there is nothing more. What does not follow the block's
- * rows is left for the next one. Returns the number of rows. */
+ * receives where that begins, which is `end` when there is nothing more. Data that does not follow the
+ * block's rows is left for the next one. Returns the number of rows. */
 static size_t fetch(struct hand *h, const struct dump_file *f, uint64_t at, struct block *block,
                     uint64_t *from)
 {

@@ -75,7 +75,7 @@ static bool check_keys(struct order *o, const json_t *map, const char *const *kn
         if (known[i] != NULL) continue;
         for (i = 0; known[i] != NULL; i++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i > 0 ? ", " : "", known[i]);
-        return refuse(o, BAD, "'%.40s' is no key; expected %s", key, list);
+        return refuse(o, BAD, "'%.40s' is not a key; expected %s", key, list);
     }
     return true;
 }
@@ -85,16 +85,16 @@ static json_t *parse(struct order *o, const char *text)
     json_error_t error;
     json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (json == NULL)
-        refuse(o, BAD, "the body is no JSON: line %d, column %d: %.200s", error.line, error.column,
+        refuse(o, BAD, "the body is not JSON: line %d, column %d: %.200s", error.line, error.column,
                error.text);
     else if (!json_is_object(json))
-        refuse(o, BAD, "the body is no object");
+        refuse(o, BAD, "the body is not an object");
     return json;
 }
 
 /* --- when, how long, how dispersed --- */
 
-/* What is kept begins at another frame as soon as one more comes: the frame is pinned before it is believed
+/* The history begins at another frame as soon as one more comes: the frame is pinned before it is believed
  * to be the earliest. */
 static bool start_earliest(struct order *o)
 {

@@ -27,8 +27,8 @@ __int128_t sweep_at_ns(const struct br_stream *stream, int64_t ns);
 __int128_t sweep_span(const struct br_stream *stream, double ns);
 
 /* The base samples that hold the pulse in channels [channel, channel + count): those touched by [start + the
- * earliest delay, start + duration + the latest). What is before base sample 0 is cut off; a window that ends
- * there is {0, 0}. False where a delay is not finite, at 0 MHz, or beyond 10^7 s. */
+ * earliest delay, start + duration + the latest). The part before base sample 0 is cut off; a window that
+ * ends there is {0, 0}. False where a delay is not finite, at 0 MHz, or beyond 10^7 s. */
 bool sweep_window(const struct sweep *sweep, const struct br_stream *stream, size_t channel, size_t count,
                   struct window *window);
 

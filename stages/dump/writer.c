@@ -71,7 +71,7 @@ static uint64_t first_needed(const struct writer *w, struct dump *d)
     return first;
 }
 
-/* What one piece's end means for its dump. */
+/* Applies the end of one piece to its dump. */
 static void settle(struct writer *w, struct dump *d, const struct br_error *error)
 {
     unsigned count[DUMP_CANCELLED + 1] = {0};

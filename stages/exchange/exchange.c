@@ -57,12 +57,12 @@ static int check_input(struct br_stage *stage, const struct br_stream *in)
         if (in->frame_samples % in->zone[z].downsample != 0)
             return br_stage_fail(
                 stage, BR_E_INVALID,
-                "frames span %llu base samples, which are no whole number of time steps of %u",
+                "frames span %llu base samples, which are not a whole number of time steps of %u",
                 (unsigned long long)in->frame_samples, in->zone[z].downsample);
     return BR_OK;
 }
 
-/* What all other ranks together send to `rank`, and get from it, a second. */
+/* Prints the rates at which all other ranks together send to `rank` and receive from it. */
 static void say_what_crosses(struct br_stage *stage, const struct exchange *x)
 {
     const struct plan *plan = &x->plan;
@@ -262,7 +262,7 @@ static int take_headers(struct br_stage *stage, struct exchange *x, const struct
 }
 
 /* Tells the others of this rank's frame as soon as it is there, whether or not there is room for it: what
- * comes before it can go on then. Of a block that is torn to shreds they do not hear the rest. */
+ * comes before it can go on then. They do not hear the rest of a block that has too many pieces. */
 static int announce(struct br_stage *stage, struct exchange *x, const struct br_frame *in, uint64_t block)
 {
     if (x->posted) return BR_OK;
@@ -325,7 +325,7 @@ static bool is_known(struct br_stage *stage, const struct exchange *x, const str
     return true;
 }
 
-/* Of all open blocks, in their order. Status. */
+/* Begins all open blocks, in their order. Status. */
 static int begin_known(struct br_stage *stage, struct exchange *x, const struct br_frame *in)
 {
     unsigned late;

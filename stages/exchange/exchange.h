@@ -11,7 +11,7 @@ struct piece {
     uint64_t first, end;
 };
 
-/* What one rank has of one block. */
+/* The part of one block that one rank has. */
 struct cover {
     unsigned count;
     struct piece piece[MAX_PIECES];

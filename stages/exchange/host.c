@@ -1,7 +1,7 @@
 /* host.c - data through the host's memory: messages of the runtime, which MPI carries.
  *
  * A frame is packed, a part for each rank, into one of `frames` slots, which is free again when all have
- * got theirs. What comes is received right into the output's frame where it lies there in one piece (a
+ * got theirs. Incoming data is received directly into the output's frame where it lies there in one piece (a
  * frame whose slowest axis is freq, turned to beams), and through a buffer where not, or where it is a
  * part of a frame. */
 #include "stages/exchange/exchange.h"
@@ -138,7 +138,7 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
     return BR_OK;
 }
 
-/* What a message from `from` about `piece` would be received with. NULL: there is nothing free. */
+/* A free receive for a message from `from` about `piece`. NULL: none is free. */
 static struct coming *free_coming(struct exchange *x, unsigned from, const struct piece *piece)
 {
     struct carrier *c = x->carrier;

@@ -1,6 +1,6 @@
 /* nccl.c - data from GPU to GPU: NCCL, on a stream beside the stage's.
  *
- * What is sent and received in NCCL must come in the same order on both sides. So a block's data go in one
+ * Sends and receives in NCCL must have the same order on both sides. So a block's data go in one
  * group, when all ranks' headers say who has what of it, and blocks follow each other in the order of
  * their numbers, which all ranks know alike. No host waits for what is enqueued:
  *
@@ -282,7 +282,7 @@ static struct slot *next_slot(struct exchange *x, uint64_t block, const struct s
     return next;
 }
 
-/* What a piece of a block has for a strip. */
+/* The part of a piece of a block that belongs to a strip. */
 struct part {
     size_t length[BR_MAX_AXES], bytes;
     struct view to; /* in this rank's frame of the block */
@@ -305,8 +305,8 @@ static struct part part_of(const struct exchange *x, const struct open *open, un
     return part;
 }
 
-/* What all ranks have for this one, strip by strip, into the frame or into the buffers, or only whether any
- * of it needs these (`group` false). With the mutex held if it is true. */
+/* Receives the data of all ranks for this one, strip by strip, into the frame or into the buffers, or only
+ * whether any of it needs these (`group` false). With the mutex held if it is true. */
 static ncclResult_t receive_parts(struct exchange *x, const struct open *open, bool group, bool *buffers)
 {
     struct carrier *c = x->carrier;
@@ -329,7 +329,7 @@ static ncclResult_t receive_parts(struct exchange *x, const struct open *open, b
     return result;
 }
 
-/* What this rank has of the block for all others. With the mutex held. */
+/* Sends this rank's data of the block to all others. With the mutex held. */
 static ncclResult_t send_parts(struct exchange *x, const struct open *open)
 {
     const struct plan *plan = &x->plan;

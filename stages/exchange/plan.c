@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the ranks tell each other of their inputs; channels and beams follow it. */
+/* The ranks tell each other this about their inputs; channels and beams follow it. */
 struct description {
     struct br_array array;
     uint64_t frame_samples;

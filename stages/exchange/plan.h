@@ -18,7 +18,7 @@ struct strip {
     unsigned downsample;
 };
 
-/* What goes from one rank to another one. */
+/* Data from one rank to another. */
 struct crossing {
     size_t beam_from, beam_to, nbeam; /* within the source's and the destination's beams */
     unsigned nstrips;                 /* 0: nothing */

@@ -116,7 +116,7 @@ static int take_form(struct br_stage *stage, struct filterbank *fb, const struct
     char text[160];
     if (!is_levels && !is_floats)
         return br_stage_fail(stage, BR_E_INVALID,
-                             "its input is %s, which is no intensity beams; it writes uint8 or int4 "
+                             "its input is %s, which is not intensity beams; it writes uint8 or int4 "
                              "[beam][freq][time] (quantize makes "
                              "it) and f16 or f32 [freq][time][beam] (frb_beams makes it)%s",
                              br_array_format(array, text, sizeof text),

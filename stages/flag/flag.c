@@ -1,4 +1,4 @@
-/* flag - what is no noise: bad inputs, spectral kurtosis, powers outside limits. */
+/* flag - flags input that is not noise: bad inputs, spectral kurtosis, powers outside limits. */
 #include "stages/flag/flag.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/gpu.h"
@@ -51,7 +51,7 @@ static int check_blocks(struct br_stage *stage, const struct flag *flag, unsigne
     int64_t steps = flag->block / step;
     if (flag->block % step != 0)
         return br_stage_fail_at(stage, "block",
-                                "%lld base samples are no whole number of the input's samples; expected a "
+                                "%lld base samples are not a whole number of the input's samples; expected a "
                                 "multiple of %u",
                                 (long long)flag->block, step);
     if (steps < BR_FLAG_LEAST_SAMPLES || steps > BR_FLAG_MOST_BLOCK)
@@ -136,7 +136,7 @@ static int start(struct br_stage *stage, void *self)
 
 /* --- process ----------------------------------------------------------------------------------- */
 
-/* Of each block the share that came, before anything is flagged. */
+/* The share of each block that arrived, before anything is flagged. */
 static void kurtosis_validity(const struct flag *flag, size_t F, const struct br_frame *out,
                               struct br_frame *to)
 {
@@ -171,7 +171,7 @@ static void apply(const struct flag *flag, size_t F, const struct br_flag_result
     }
 }
 
-/* The open long block, as far as it has come. What is flagged is known once the sums are: on a GPU this
+/* The open long block, as far as it has come. The flags are known once the sums are: on a GPU this
  * thread waits for them, and for nothing that comes after them. The stages before it work on the frames that
  * follow meanwhile, and those behind it on the ones before. */
 static int emit(struct br_stage *stage, struct flag *flag, const struct br_io *io)
@@ -260,7 +260,7 @@ BR_STAGE_EXPORT = {
     .abi_version = BR_ABI_VERSION,
     .type_size = sizeof(struct br_stage_type),
     .name = "flag",
-    .summary = "bad inputs, spectral kurtosis and powers: what is no noise becomes missing",
+    .summary = "bad inputs, spectral kurtosis and powers: input that is not noise becomes missing",
     .description = description,
     .params = params,
     .inputs = inputs,

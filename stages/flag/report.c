@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of so many inputs each has a counter of its own; of more there are counters for groups of neighbours. */
+/* Up to so many inputs each have a counter; more inputs have counters for groups of neighbours. */
 enum { MOST_GROUPS = 256, TEXT = 40 };
 enum { SAMPLES_KURTOSIS, SAMPLES_POWER, SAMPLES_FEW, INPUTS_KURTOSIS, INPUTS_OTHER, GROUPS };
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Of a list: each at most once. */
+/* Marks the inputs of a list, each at most once. */
 static int list_bad(struct br_stage *stage, const struct flag *flag, uint8_t *bad)
 {
     for (size_t i = 0; i < flag->bad_inputs.count; i++) {
@@ -60,7 +60,7 @@ int flag_make_rules(struct br_stage *stage, struct flag *flag, size_t npol, size
 {
     const struct br_reals *sigma = &flag->threshold_sigma, *power = &flag->power;
     if (power->value[0] >= power->value[1])
-        return br_stage_fail_at(stage, "power", "%g to %g are no limits; expected [least, most]",
+        return br_stage_fail_at(stage, "power", "%g to %g are not limits; expected [least, most]",
                                 power->value[0], power->value[1]);
     flag->rules = (struct br_flag_rules){(float)sigma->value[0], (float)sigma->value[sigma->count - 1],
                                          (float)power->value[0], (float)power->value[1], NULL};

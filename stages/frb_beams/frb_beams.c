@@ -23,7 +23,7 @@ struct frb_beams {
     bool moves;            /* there is more than one direction for each beam */
     struct br_beam *there; /* [nbeams]: where to; scratch */
 
-    /* What the plan's weights are for; NULL: it must be told. */
+    /* The aim of the plan's weights; NULL: not set yet. */
     const struct steering *aim;
     uint64_t interval;
 };
@@ -99,7 +99,7 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, stru
     return BR_OK;
 }
 
-/* It looks nowhere: its direction is that of the middle, and with it the beams are no grid. */
+/* It looks nowhere: its direction is that of the middle, and with it the beams are not a grid. */
 static void append_incoherent(struct br_stage *stage, struct br_stream *out)
 {
     struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
@@ -146,7 +146,7 @@ static size_t upload_bytes(const struct br_stage *stage, const struct br_stream 
     return out->nchannels * steps + 4 * out->nbeams * sizeof(float);
 }
 
-/* Of every channel the weights of both axes, complex float32: 2M for each beam (of a grid of beams, for
+/* For every channel the weights of both axes, complex float32: 2M for each beam (in a grid of beams, for
  * each of its rows) and 2N likewise; two sets where beams are steered or move. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {

@@ -69,7 +69,7 @@ static void begin(const struct br_stream *from, struct frb_grid *fg, uint64_t fi
     fg->cursor = first;
 }
 
-/* What zone z can take of the frame, up to row `end` of the output. False: nothing. */
+/* The part of the frame that zone z can take, up to row `end` of the output. False: nothing. */
 static bool call_of(const struct br_stream *from, const struct frb_grid *fg, unsigned z,
                     const struct br_frame *in, struct br_frame *out, size_t end,
                     struct br_frb_grid_call *call)

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What a cell with so many valid levels weighed last: most weigh the same, and an exponential takes longer
+/* The last weight of a cell with so many valid levels: most weigh the same, and an exponential takes longer
  * than all the rest. */
 struct calibration_weight {
     double seen, then; /* samples before and after; seen < 0: never */

@@ -115,7 +115,7 @@ static int number_channels(struct frb_node_document *d, const struct br_stream *
             place > (double)d->zone_nfreq.value[zone] - 0.5 || fabs(stream->width_mhz[f] / width - 1) > 1e-6)
             return br_fail(
                 error, BR_E_INVALID,
-                "zones: channel %zu of the stream (%.9g MHz wide at %.9g MHz) is no channel of zone %zu, "
+                "zones: channel %zu of the stream (%.9g MHz wide at %.9g MHz) is not a channel of zone %zu, "
                 "whose channels are %.9g MHz wide from %.9g to %.9g MHz",
                 f, stream->width_mhz[f], mhz, zone, width, low, d->zone_freq_edges.value[zone + 1]);
         d->freq_channels.value[f] = before + (int64_t)round(place);
@@ -128,11 +128,12 @@ static int take_times(struct frb_node_document *d, const struct br_stream *strea
     /* A sequence number is the shortest whole number of nanoseconds that whole base samples take. */
     unsigned step = stream->zone[0].downsample;
     if (step % stream->sample_ns.den != 0)
-        return br_fail(error, BR_E_INVALID,
-                       "a sample of %u base samples of %lld/%lld ns is no whole number of nanosecond steps; "
-                       "integrate a multiple of %lld base samples",
-                       step, (long long)stream->sample_ns.num, (long long)stream->sample_ns.den,
-                       (long long)stream->sample_ns.den);
+        return br_fail(
+            error, BR_E_INVALID,
+            "a sample of %u base samples of %lld/%lld ns is not a whole number of nanosecond steps; "
+            "integrate a multiple of %lld base samples",
+            step, (long long)stream->sample_ns.num, (long long)stream->sample_ns.den,
+            (long long)stream->sample_ns.den);
     d->dt_ns_per_seq = stream->sample_ns.num;
     d->seq_per_frb_time_sample = step / stream->sample_ns.den;
     d->unix_ns_at_seq_0 = stream->epoch_ns;

@@ -18,7 +18,7 @@ extern const struct br_param fault_params[];
 
 enum fault_kind { FAULT_LOST, FAULT_DUPLICATE, FAULT_FOREIGN, FAULT_MALFORMED, FAULT_FLIPPED, FAULT_KINDS };
 
-/* What happens to one packet. */
+/* The accidents of one packet. */
 struct fault_draw {
     bool lost, duplicate, foreign, malformed, flipped;
     uint32_t bits[4]; /* for whoever needs random numbers to do it */

@@ -70,7 +70,7 @@ static int document_failed(struct br_stage *stage, const struct packetize *p, co
     return br_stage_fail_at(stage, param, "%s", error->text);
 }
 
-/* What destination i is told of the stream: the document and its text, *length bytes with the final 0. It is
+/* The document of the stream for destination i, and its text, *length bytes with the final 0. It is
  * read twice, by code that shares nothing, before anybody is connected: receivers end for all their senders
  * when one of them sends a document that breaks a rule. */
 static int make_document(struct br_stage *stage, const struct packetize *p, size_t i,
@@ -164,7 +164,7 @@ static int save_document(struct br_stage *stage, const struct packetize *p, size
                          error.text);
 }
 
-/* What is said to destination i first. */
+/* The first message to destination i. */
 static int make_hello(struct br_stage *stage, struct packetize *p, size_t i)
 {
     struct frb_sender *s = p->state;
@@ -307,7 +307,7 @@ static int flush(struct br_stage *stage, struct packetize *p)
     return send_minichunk(stage, p, s->held, s->levels, s->side, s->held_samples);
 }
 
-/* A frame that is a whole minichunk goes out as it is. Of a shorter one (at the ends of the stream, beside a
+/* A frame that is a whole minichunk goes out as it is. In a shorter one (at the ends of the stream, next to a
  * hole) the rest is masked; it is held until a later minichunk begins, for behind a hole another part of it
  * may come, and seq may not stand still. */
 static int frame(struct br_stage *stage, struct packetize *p, const struct br_frame *in)

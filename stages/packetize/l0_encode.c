@@ -61,7 +61,7 @@ static void find_extremes(const struct l0_encoder *e, const struct tile *tile, f
         }
 }
 
-/* What is no number becomes 254. */
+/* NaN becomes 254. */
 static void round_levels(const struct l0_encoder *e, const struct tile *tile, const float *offset,
                          const float *scale)
 {
@@ -125,7 +125,7 @@ FAST static void find_extremes_avx2(const struct l0_encoder *e, const struct til
                 for (size_t i = 0; i < 4; i++) {
                     __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(row + 2 * (b + 8 * i)));
                     _mm_store_si128((__m128i *)(void *)(copy + 8 * i), halves);
-                    __m256 x = _mm256_cvtph_ps(halves); /* where it is no number the second operand wins */
+                    __m256 x = _mm256_cvtph_ps(halves); /* for NaN the second operand wins */
                     least[i] = _mm256_min_ps(x, least[i]);
                     most[i] = _mm256_max_ps(x, most[i]);
                 }

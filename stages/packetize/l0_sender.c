@@ -81,7 +81,7 @@ static int find_channels(struct br_stage *stage, struct l0_sender *s, const stru
         if (!l0_channel(in->freq_mhz[f], in->width_mhz[f], &coarse, &up, &nup) || (f > 0 && nup != s->nup))
             return br_stage_fail(
                 stage, BR_E_INVALID,
-                "channel %zu (%.9g MHz wide at %.9g MHz) is no %spart of the channels of 0.390625 MHz "
+                "channel %zu (%.9g MHz wide at %.9g MHz) is not a %spart of the channels of 0.390625 MHz "
                 "at 800, 799.609375, ... MHz that chime-l0 knows",
                 f, in->width_mhz[f], in->freq_mhz[f], f > 0 ? "equal " : "");
         s->nup = nup;

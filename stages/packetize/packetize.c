@@ -112,7 +112,7 @@ static const struct br_param params[] = {
              "what the number of an input means, as in unpack: pol x dishes + dish, or dish x pols + pol",
              .def = "pol_dish", .choices = orders, .formats = "packets"),
     BR_PARAM("positions", BR_P_INTS, struct packetize, positions,
-             "for each input pol x dishes + dish, as in unpack; -1: it is no dish and sends zero samples",
+             "for each input pol x dishes + dish, as in unpack; -1: it is not a dish and sends zero samples",
              .min = -1, .max = 1 << 24, .formats = "packets"),
     BR_PARAM("values", BR_P_CHOICE, struct packetize, values, "of a nibble, over what the description says",
              .choices = packet_values, .formats = "packets"),
@@ -146,7 +146,7 @@ int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams)
         all = all && asked[i].beams > 0;
         if (!net_is_address(asked[i].address))
             return br_stage_fail_at(stage, "destinations",
-                                    "'%.100s' is no address; expected host:port, such as 10.0.0.7:5000",
+                                    "'%.100s' is not an address; expected host:port, such as 10.0.0.7:5000",
                                     asked[i].address);
         if (asked[i].first_beam > 0 && asked[i].beams == 0)
             return br_stage_fail_at(stage, "destinations", "%s has first_beam without beams",

@@ -32,7 +32,7 @@ struct packets_sender {
     struct packet_layout layout;
     uint8_t code[256];       /* int4x2 -> the packets' coding */
     size_t *payload_input;   /* [packet_inputs] offset in a payload */
-    const int64_t *position; /* [ninputs] in E[pol][dish]; -1: the input is no dish, and sends zeros */
+    const int64_t *position; /* [ninputs] in E[pol][dish]; -1: the input is not a dish, and sends zeros */
     size_t field_inputs;     /* pol x dish */
     struct queue *queue;     /* [destinations] */
     size_t pitch;
@@ -74,7 +74,7 @@ static int take_positions(struct br_stage *stage, const struct packetize *p, str
         return br_stage_fail(
             stage, BR_E_INVALID,
             "its input is %s, but the packets of %zu sources and %zu streams have %zu channels "
-            "and %zu inputs; give `positions`, one for each input, -1 for those that are no dish",
+            "and %zu inputs; give `positions`, one for each input, -1 for those that are not a dish",
             br_array_format(in, text, sizeof text), l->nsources, l->nstreams, l->nchannels, l->ninputs);
     int64_t *position = br_stage_alloc(stage, l->ninputs * sizeof *position);
     bool *seen = br_stage_alloc(stage, s->field_inputs * sizeof *seen);
@@ -136,7 +136,7 @@ static int configure(struct br_stage *stage, struct packetize *p)
     const struct destination_param *to = p->destinations.value;
     for (size_t i = 0; i < p->destinations.count && status == BR_OK; i++)
         if (!net_is_address(to[i].address))
-            status = br_stage_fail_at(stage, "destinations", "'%.100s' is no address; expected host:port",
+            status = br_stage_fail_at(stage, "destinations", "'%.100s' is not an address; expected host:port",
                                       to[i].address);
     make_code(l, s->code);
     return status;
@@ -298,7 +298,7 @@ static int make_packet(struct br_stage *stage, struct packets_sender *s, struct 
     int64_t counts = (int64_t)sample - d->sequence_offset;
     if (counts % d->sequence_samples != 0)
         return br_stage_fail(stage, BR_E_INVALID,
-                             "sample %" PRIu64 " is no multiple of the %" PRId64 " samples of a count",
+                             "sample %" PRIu64 " is not a multiple of the %" PRId64 " samples of a count",
                              sample, d->sequence_samples);
     struct packet_header header = {.counter = (uint64_t)(counts / d->sequence_samples),
                                    .source = l->source_id[source],

@@ -235,7 +235,7 @@ int peers_open(struct peers *peers)
         size_t up = 0;
         bool reconnect = peers->reconnect;
         peers->reconnect =
-            true; /* until the time is up, a refusal is no failure: the receiver may be starting */
+            true; /* until the time is up, a refusal is not a failure: the receiver may be starting */
         for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
             struct peer *peer = &peers->peer[i];
             if (peer->state == PEER_DOWN && br_clock_ns() >= peer->retry_at)

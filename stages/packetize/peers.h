@@ -2,7 +2,7 @@
  * without blocking, noticing peers that stop reading or go away, and closing without losing what is still on
  * its way.
  *
- * What is sent to a peer at a time is a message of a few pieces of memory; a peer that is down, or breaks in
+ * Each message to a peer is a few pieces of memory; a peer that is down, or breaks in
  * mid-message, misses it and goes on with a later one. */
 #ifndef BEAMRING_STAGES_PACKETIZE_PEERS_H
 #define BEAMRING_STAGES_PACKETIZE_PEERS_H

@@ -12,7 +12,7 @@ struct token_bucket {
     uint64_t at;   /* ns, when they were counted; 0: not yet, and the bucket is full */
 };
 
-/* What may be spent at time `now`. */
+/* The number of tokens at time `now`. */
 static inline double token_bucket_fill(struct token_bucket *b, uint64_t now)
 {
     if (b->rate <= 0) return HUGE_VAL;

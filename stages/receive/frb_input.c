@@ -76,7 +76,7 @@ static int step(struct br_stage *stage, struct receive *r, int ms)
 {
     struct frb_receiver *f = r->state;
     struct br_error error = {0};
-    /* What is complete is handed on before more is read: whether a piece that comes again is late or a
+    /* Complete frames are handed on before more is read: whether a piece that comes again is late or a
      * duplicate must not depend on how long the frames before it take. */
     if (assembly_ready(&f->assembly, false) != NULL) return BR_OK;
     int status = frb_receiver_step(f, ms, &error);

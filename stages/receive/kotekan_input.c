@@ -90,7 +90,7 @@ static enum tcp_next take_sizes(struct receive *r, struct link *link)
     return TCP_MORE;
 }
 
-/* What a frame that is not as ours needs beside its bytes. */
+/* Memory for a frame whose layout differs from ours. */
 static bool make_room(struct kotekan_input *k, struct link *link, const struct kotekan_array *array)
 {
     if (k->plain || array->copy) return true;

@@ -11,7 +11,7 @@ int kotekan_configure(struct br_stage *stage, struct receive *r);
 /* True for E as the F-engine gives it, which comes in rows of a sample. */
 bool kotekan_is_plain(const struct br_stream *stream);
 
-/* What is wrong with the frame that the metadata describes; NULL: nothing. For E as the F-engine gives it,
+/* The mistake in the frame that the metadata describes; NULL: none. For E as the F-engine gives it,
  * and for other arrays, whose frames come in steps of several samples. */
 const char *kotekan_unlike_plain(const struct br_array *wanted, const struct chord_metadata *metadata);
 const char *kotekan_unlike(const struct br_stream *wanted, const struct kotekan_array *array);

@@ -11,7 +11,7 @@ static void *pipeline_memory(void *owner, size_t bytes)
     return br_stage_alloc(owner, bytes);
 }
 
-/* What the parameters say, without memory for packets. */
+/* Applies the parameters, without memory for packets. */
 static int describe(struct br_stage *stage, const struct receive *r, struct l0_receiver *l0)
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);

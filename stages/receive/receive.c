@@ -99,14 +99,14 @@ static int configure(struct br_stage *stage, void *self)
     if (status != BR_OK) return status;
     if (!net_is_address(r->address))
         return br_stage_fail_at(
-            stage, "address", "'%.100s' is no address; expected host:port, such as *:5000 or 127.0.0.1:5000",
-            r->address);
+            stage, "address",
+            "'%.100s' is not an address; expected host:port, such as *:5000 or 127.0.0.1:5000", r->address);
     status = r->wire->configure(stage, r);
     if (status == BR_OK) finite_configure(stage);
     return status;
 }
 
-/* What is put together: the window's frames, and the pieces that have come of the next one. How many of
+/* Memory of assembly: the window's frames, and the arrived pieces of the next one. How many of
  * kotekan's senders there will be is not known: one, with the frame that it sends and one to turn it in. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
@@ -126,7 +126,7 @@ static int start(struct br_stage *stage, void *self)
     return r->wire->start(stage, r);
 }
 
-/* What did not come, came too late or twice, as samples of the stage: each kind by itself. */
+/* Counts missing, late and duplicate samples of the stage, each kind by itself. */
 static void count_losses(struct br_stage *stage, struct receive *r)
 {
     static const struct {

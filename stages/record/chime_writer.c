@@ -1,7 +1,7 @@
 /* CHIME baseband files: one for each channel; what is never written, or missing, is zero.
  *
  * The data go to the disk as plain bytes, all channels of a frame or none; HDF5 describes them in memory.
- * What stands before them is written when a file begins, whenever it has become twice as long, so that a run
+ * The bytes before them are written when a file begins, whenever it has become twice as long, so that a run
  * that is killed leaves at least half, and at the end. */
 #include "buffers/output.h"
 #include "formats/chime/chime_attributes.h"
@@ -72,13 +72,13 @@ static void encode(struct external *f, const struct br_frame *frame, size_t chan
             uint8_t flipped = in[i] ^ 0x88;
             out[i] = (uint8_t)(flipped << 4 | flipped >> 4);
             if (out[i] != 0) continue;
-            out[i] = 0x10; /* -7 - 8i: 0 would say that it is missing */
+            out[i] = 0x10; /* -7 - 8i: 0 would mean missing */
             f->changed++;
         }
     }
 }
 
-/* Of a channel's file. */
+/* The description of a channel's file. */
 struct description {
     const struct external *f;
     const struct br_stream *stream;

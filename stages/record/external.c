@@ -187,6 +187,6 @@ int external_stop(struct br_stage *stage, struct external *f)
                       (unsigned long long)f->files, f->files == 1 ? "," : "s,", f->directory, f->prefix,
                       f->format->suffix);
     else if (f->started)
-        br_stage_warn(stage, "no valid sample came, so there is no file");
+        br_stage_warn(stage, "no valid sample came, so there is not a file");
     return status;
 }

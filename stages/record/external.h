@@ -1,9 +1,9 @@
 /* external.h - `record` in other systems' formats: the electric field as kotekan's raw frames, CHIME baseband
  * files, GUPPI RAW, VDIF.
  *
- * None of them can say all that a stream says. What would be lost is named and refused, unless the user wants
- * it (`lossy`): when the pipeline is configured where the stream's description shows it, else at the first
- * sample that shows it. */
+ * None of them can say all that a stream says. Anything that would be lost is named and refused, unless the
+ * user wants it (`lossy`): when the pipeline is configured where the stream's description shows it, else at
+ * the first sample that shows it. */
 #ifndef BEAMRING_STAGES_RECORD_EXTERNAL_H
 #define BEAMRING_STAGES_RECORD_EXTERNAL_H
 

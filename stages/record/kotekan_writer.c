@@ -30,7 +30,7 @@ static int configure(struct br_stage *stage, struct external *f)
     double width = 1e3 * (double)s->sample_ns.den / (double)s->sample_ns.num;
     if (!numbers_say_frequencies(s, f->encoder, width)) {
         external_loses(f,
-                       "the frequencies (they are no multiples of the channel width %.9g MHz, by which "
+                       "the frequencies (they are not multiples of the channel width %.9g MHz, by which "
                        "channels are numbered)",
                        width);
         for (size_t i = 0; i < f->encoder->ncoarse; i++) f->encoder->coarse[i] = (int32_t)i;
@@ -55,7 +55,7 @@ static int start(struct br_stage *stage, struct external *f)
     return BR_OK;
 }
 
-/* The frame's bytes as kotekan has them. Of the field, what is missing is zero. */
+/* The frame's bytes in kotekan's order. Missing samples of the field are zero. */
 static const void *encode(const struct br_stream *s, struct external *f, const struct br_frame *frame,
                           size_t steps, size_t bytes)
 {
@@ -71,7 +71,7 @@ static const void *encode(const struct br_stream *s, struct external *f, const s
     kotekan_encode(f->encoder, steps, data, f->bytes);
     for (size_t i = 0; f->encoder->chime && i < bytes; i++) {
         if (f->bytes[i] != 0) continue;
-        f->bytes[i] = 0x10; /* -7 - 8i: 0 would say that it is missing */
+        f->bytes[i] = 0x10; /* -7 - 8i: 0 would mean missing */
         f->changed++;
     }
     return f->bytes;

@@ -193,7 +193,7 @@ static int start(struct br_stage *stage, void *self)
     return status;
 }
 
-/* What went wrong with the data file; what is in it stays readable. */
+/* Reports an error of the data file; its contents stay readable. */
 static int failed(struct br_stage *stage, struct record *r, const char *what, int why)
 {
     return br_stage_fail(stage, BR_E_IO, "cannot %s %s: %s; the %llu samples before that are in the file",
@@ -346,7 +346,7 @@ static int stop(struct br_stage *stage, void *self)
         br_stage_note(stage, "%llu samples in %llu file%s %s/%s_*.dada", (unsigned long long)r->samples,
                       (unsigned long long)r->files, r->files == 1 ? "," : "s,", r->directory, r->prefix);
     else if (r->ready)
-        br_stage_warn(stage, "no data came, so there is no file");
+        br_stage_warn(stage, "no data came, so there is not a file");
     sidecar_destroy(&r->gaps);
     free(r->header);
     r->header = NULL;

@@ -13,7 +13,7 @@ static const char title[] =
     "# first count source [stream]: base samples without packets of a source (of this "
     "stream, or of all); source 'all': nothing came\n";
 
-/* What a source lacks since a sample; `lacks` has a flag for each stream. */
+/* The streams that a source lacks since a sample; `lacks` has a flag for each stream. */
 struct sources_out {
     uint64_t *since; /* [nsources] */
     bool *lacks;     /* [nsources][nstreams] */

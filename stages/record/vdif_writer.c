@@ -78,7 +78,7 @@ static void place_in_time(struct external *f, const struct br_stream *s, struct 
                        (double)rest / (double)s->sample_ns.den);
 }
 
-/* What the headers have no words for. */
+/* Names the values that the headers cannot express. */
 static void tell_reader(struct br_stage *stage, const struct external *f, const struct br_stream *s)
 {
     size_t n = s->nchannels;

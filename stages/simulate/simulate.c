@@ -7,9 +7,9 @@
 #include "formats/common/hints.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/pace.h"
+#include "stages/common/stage/random.h"
 #include "stages/common/stage/shape.h"
 #include "stages/simulate/gains.h"
-#include "stages/common/stage/random.h"
 #include "stages/simulate/receiver.h"
 #include "stages/simulate/rfi.h"
 #include "stages/simulate/sky.h"
@@ -37,7 +37,7 @@ struct burst_param {
     double x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux;
 };
 
-/* What a worker needs for itself. */
+/* The memory of one worker. */
 struct scratch {
     float *signal;   /* [2][ndishes] re, im */
     float *rotation; /* [pol][ndishes][2] by the drift, of one sample */

@@ -32,7 +32,7 @@ static int find_shape(struct br_stage *stage, struct unpack *u)
     if (u->npol * u->ndish != l->ninputs)
         return br_stage_fail(stage, BR_E_INVALID,
                              "the packets bring %zu inputs, which are not %zu polarisations of %zu dishes; "
-                             "give `positions`, one for each input, -1 for those that are no dish",
+                             "give `positions`, one for each input, -1 for those that are not a dish",
                              l->ninputs, u->npol, u->ndish > 0 ? u->ndish : 1);
     return BR_OK;
 }

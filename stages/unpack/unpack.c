@@ -18,10 +18,11 @@ static const struct br_param params[] = {
         "what the number of an input means (inputs are counted source after source, and in a source as its "
         "packets have them): pol x dishes + dish, or dish x pols + pol",
         .def = "pol_dish", .choices = unpack_orders),
-    BR_PARAM("positions", BR_P_INTS, struct unpack, positions,
-             "for each input pol x dishes + dish, over `order`; -1: it is no dish and is left out; positions "
-             "that no input has are zero",
-             .min = -1, .max = 1 << 24),
+    BR_PARAM(
+        "positions", BR_P_INTS, struct unpack, positions,
+        "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
+        "that no input has are zero",
+        .min = -1, .max = 1 << 24),
     BR_PARAM("sums", BR_P_INT, struct unpack, sums,
              "block of the sums of powers, the second output: a multiple of a packet's samples that divides "
              "the frame",
@@ -51,9 +52,9 @@ static int check_sums(struct br_stage *stage, const struct unpack *u)
     if (u->sums > 0 && !wanted)
         return br_stage_fail_at(stage, "sums", "there is no output for them; expected `out: [field, sums]`");
     if (u->sums > 0 && ((size_t)u->sums % l->packet_samples != 0 || l->frame_samples % (size_t)u->sums != 0))
-        return br_stage_fail_at(stage, "sums",
-                                "%lld is no multiple of a packet's %zu samples that divides a frame of %zu",
-                                (long long)u->sums, l->packet_samples, l->frame_samples);
+        return br_stage_fail_at(
+            stage, "sums", "%lld is not a multiple of a packet's %zu samples that divides a frame of %zu",
+            (long long)u->sums, l->packet_samples, l->frame_samples);
     return BR_OK;
 }
 
@@ -104,7 +105,7 @@ static unsigned count_plans(const struct br_stage *stage, const struct unpack *u
     return threads < UNPACK_PLANS ? threads : UNPACK_PLANS;
 }
 
-/* What a plan copies and makes, and on a GPU the tables of channels and positions. */
+/* Memory of a plan, and on a GPU the tables of channels and positions. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct unpack *u = self;

@@ -69,7 +69,7 @@ static int take_zones(struct br_stage *stage, struct upchannelize *up, size_t nc
                              up->zones.count > 0 ? "both factor and zones are given"
                                                  : "neither factor nor zones is given");
     if (up->zones.count == 0 && up->factor < 1)
-        return br_stage_fail_at(stage, "factor", "0 is no factor; expected 1, 2, 4, ... 128");
+        return br_stage_fail_at(stage, "factor", "0 is not a factor; expected 1, 2, 4, ... 128");
     for (size_t i = 0; i < count; i++) {
         unsigned factor = (unsigned)zone[i].factor;
         if ((factor & (factor - 1)) != 0)
@@ -93,7 +93,7 @@ static int take_zones(struct br_stage *stage, struct upchannelize *up, size_t nc
     return BR_OK;
 }
 
-/* What the parameters ask of a zone's plan. */
+/* A zone's plan as the parameters want it. */
 static struct br_upchannelize_params plan_params(const struct upchannelize *up, unsigned z, double same[128])
 {
     struct br_upchannelize_params p = {.nchannels = up->coarse[z].nchannels,

@@ -285,7 +285,7 @@ static int stop(struct br_stage *stage, void *self)
         br_stage_note(stage, "%llu integrations in %llu file%s %s/%s_*.uvh5", (unsigned long long)u->written,
                       (unsigned long long)u->files, u->files == 1 ? "," : "s,", u->directory, u->prefix);
     else if (u->files == 0)
-        br_stage_warn(stage, "no integration came, so there is no file");
+        br_stage_warn(stage, "no integration came, so there is not a file");
     return status;
 }
 

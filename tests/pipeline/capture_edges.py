@@ -248,7 +248,7 @@ pipeline:
         with open(os.path.join(d, "mine.yaml"), "w") as f:
             f.write("bytes: 20\nfields: {a: {offset: 19, bytes: 4}}\nsequence: {fields: b}\n"
                     "payload: {offset: 4, axes: [freq], lengths: [16]}\n")
-        for packet, more, message in (("chord-csr", "", "there is no file 'packets/chord-csr.yaml'"),
+        for packet, more, message in (("chord-csr", "", "there is no packet description 'chord-csr'; did you mean 'chord-crs'"),
                                       ("./mine.yaml", "",
                                        "mine.yaml:2:13: fields.a: ends at byte 23; the packet has 20 bytes"),
                                       ("./mine.yaml", "",
@@ -256,13 +256,13 @@ pipeline:
                                       ("casm-snap", "", "does not say which sources"),
                                       ("ata-snap", "sources: [1], streams: [0],",
                                        "does not say how a nibble is coded"), ("chord-crs", "absent: [77],",
-                                                                               "77 is no source"),
+                                                                               "77 is not a source"),
                                       ("chord-crs", "frame_samples: 100,", "no whole number of packets"),
                                       ("chord-crs", "reset_samples: 9e18,", "expected at most a day"),
                                       ("chord-crs", "reset_samples: 9000000000000000000,", "at most a day"),
                                       ("chord-crs", "reset_samples: 1e12,", "at most a day"),
                                       ("chord-crs", "start_utc: noon,",
-                                       "'noon' is no time"), ("chord-crs", "interfaces: [a, b],",
+                                       "'noon' is not a time"), ("chord-crs", "interfaces: [a, b],",
                                                               "2 interfaces for 1 addresses"),
                                       ("dsa110-snap",
                                        "sources: [0], streams: [0], values: twos_complement, real: high,",

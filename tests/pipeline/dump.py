@@ -195,12 +195,12 @@ def test_refusals():
                                   (400, "is not below", {"directory": "../x"}),
                                   (400, "is not below", {"directory": "/etc"}),
                                   (400, "is not below", {"directory": "a/../../x"}),
-                                  (400, "is no key", {"durations": 3}), (400, "id: expected", {"id": -1}),
+                                  (400, "is not a key", {"durations": 3}), (400, "id: expected", {"id": -1}),
                                   (404, "no stage 'other'", {"stage": "other"})]:
             request = {k: v for k, v in {**good, **more}.items() if v is not None}
             answer = node.dump(code, **request)
             assert words in answer["error"], f"{more}: {answer}"
-        for body, words in [("", "no JSON"), ("[1]", "no object"), ("{\"id\": 1", "line 1, column 8"),
+        for body, words in [("", "not JSON"), ("[1]", "not an object"), ("{\"id\": 1", "line 1, column 8"),
                             ("{\"id\": 1, \"id\": 2}", "duplicate")]:
             answer = node.post("/v1/dump", body)
             assert answer.code == 400 and words in answer.json["error"], answer.text

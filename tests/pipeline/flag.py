@@ -235,7 +235,7 @@ def test_refused():
             ("bad_inputs_file: bad.h5", "", "/bad_inputs is [2][11]; expected pol 2, dish 12"),
             ("bad_inputs_file: none.h5", "", "none.h5"),
             ("bad_inputs: [1], bad_inputs_file: bad.h5", "", "bad_inputs is given too"),
-            ("power: [20, 10]", "", "20 to 10 are no limits; expected [least, most]"),
+            ("power: [20, 10]", "", "20 to 10 are not limits; expected [least, most]"),
             ("power: [20]", "", "power"),
             ("threshold_sigma: 0", "", "threshold_sigma"),
             ("block: 15", "", "block"),

@@ -191,7 +191,7 @@ pipeline:
   - {stage: record, in: fine, directory: ., prefix: fine}
 """
         for update, words in ((at(5, "gain: x", "upchannelize"),
-                               "gain: 'x' is no number"), (at(5, "gian: 2",
+                               "gain: 'x' is not a number"), (at(5, "gian: 2",
                                                               "upchannelize"), "did you mean 'gain'?"),
                               (at(5, "factor: 8",
                                   "upchannelize"), "'factor' cannot be changed while it runs"),

@@ -212,7 +212,7 @@ def refused(directory, words, text=PIPELINE, one=0):
 # What is done to the file, and what is said of it; nothing else that stands in it is.
 ANOTHER = "it is of another pipeline, with a stage 'three'"
 UPDATE = "expected an update as beamring writes it"
-NONE = "this is no journal of updates"
+NONE = "this is not a journal of updates"
 BAD = (('"one":', '"three":', ANOTHER), ('{"one":{"add":3}}', '"SECRET"', "expected the stages of an update"),
        ('"held_from":', '"held_from":"SECRET","s":', UPDATE), ('"digest":', '"SECRET":', UPDATE),
        ("updates:", "SECRET:", "it is damaged"), ("journal: 2", "journal: 3", NONE),
@@ -245,7 +245,7 @@ def test_not_a_journal():
         with harness.scratch() as d:
             with open(os.path.join(d, "updates.yaml"), "w") as f:
                 f.write(text)
-            refused(d, "this is no journal of updates, or one of an earlier version")
+            refused(d, "this is not a journal of updates, or one of an earlier version")
 
 
 def test_two_nodes():

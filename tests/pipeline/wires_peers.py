@@ -303,8 +303,8 @@ def test_refused():
             assert words in result.err, (words, result)
         to = 'destinations: [{address: "127.0.0.1:9"}]'
         refused("bits: 4, block: 256", f"format: frb-node, {to}", text=levels.replace("BLOCK", "128"))
-        refused("'nowhere' is no address", "format: frb-node, destinations: [{address: nowhere}]")
-        refused("no address", 'format: frb-node, destinations: [{address: "a:70000"}]')
+        refused("'nowhere' is not an address", "format: frb-node, destinations: [{address: nowhere}]")
+        refused("not an address", 'format: frb-node, destinations: [{address: "a:70000"}]')
         refused("at most one per beam", "format: frb-node, destinations: [" +
                 ", ".join(f'{{address: "127.0.0.1:{p}"}}' for p in range(5000, 5009)) + "]")
         refused("the stream has beams 0 to 7",
@@ -314,7 +314,7 @@ def test_refused():
             'format: frb-node, destinations: [{address: "127.0.0.1:9", beams: 3}, {address: "127.0.0.1:8"}]')
         refused("twice",
                 'format: frb-node, destinations: [{address: "127.0.0.1:9"}, {address: "127.0.0.1:9"}]')
-        refused("is no channel of zone",
+        refused("is not a channel of zone",
                 f"format: frb-node, {to}, zones: {{nfreq: [5], edges_mhz: [600, 601]}}")
         refused("expected 2", f"format: frb-node, {to}, zones: {{nfreq: [5], edges_mhz: [600, 601, 602]}}")
         refused("expected one, or one per zone", f"format: frb-node, {to}, noise_variance: [1, 2, 3]")
@@ -335,7 +335,7 @@ def test_refused():
                             ("at least one packet", "rate: 1e6, burst: 100"), ("16 bits",
                                                                                "first_beam_id: 65530")):
             refused(words, f"format: chime-l0, {to}, {more}", in_="j", text=l0_head())
-        refused("is no part of the channels", f"format: chime-l0, {to}", in_="j",
+        refused("is not a part of the channels", f"format: chime-l0, {to}", in_="j",
                 text=l0_head().replace("795.3125", "795.3"))
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]

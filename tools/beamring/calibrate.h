@@ -4,7 +4,7 @@
 
 #include "stages/common/sky/winding.h"
 
-/* What the command line asks for. */
+/* The options of the command line. */
 struct calibrate_request {
     size_t nfiles;
     char **file;

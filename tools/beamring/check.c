@@ -36,8 +36,8 @@ static void print_zones(const struct br_stream *s)
                s->zone[z].factor, s->zone[z].downsample);
 }
 
-/* What a history holds, and the largest dispersion whose sweep over the band fits into it: the delay between
- * two frequencies is K DM (1/low^2 - 1/high^2). */
+/* The length of a history, and the largest dispersion whose sweep over the band fits into it: the delay
+ * between two frequencies is K DM (1/low^2 - 1/high^2). */
 static void print_history(const struct br_edge *edge, double low_mhz, double high_mhz)
 {
     static const double k_dm = 4.148806417e3; /* MHz^2 s / (pc cm^-3) */
@@ -148,7 +148,7 @@ static void warn_of_memory(const struct br_graph *graph)
     fputc('\n', stderr);
 }
 
-/* What the stages send to other ranks and get from them. */
+/* The data that stages exchange with other ranks. */
 static void print_crossing(const struct br_graph *graph)
 {
     char sent[32], received[32];

@@ -12,7 +12,7 @@
     SET,                                                                                                     \
         {"--stats", "FILE", "writes the statistics there as JSON, every five seconds and at the end", NULL}, \
         {"--quiet", NULL, "prints warnings and errors only", NULL},                                          \
-        {"--progress", NULL, "shows the progress line although this is no terminal", NULL},                  \
+        {"--progress", NULL, "shows the progress line although this is not a terminal", NULL},               \
         {"--control", "ADDRESS:PORT", "shows and steers the node there: 127.0.0.1:8081", NULL},              \
     {                                                                                                        \
         "--log", "text|json", "messages as text, or as a JSON object a line", NULL                           \

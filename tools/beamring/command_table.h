@@ -13,7 +13,7 @@ struct option {
     const char *only;  /* of which format, or NULL: of all */
 };
 
-/* What a positional argument is, for the completion. */
+/* The kind of a positional argument, for the completion. */
 enum argument {
     ARGUMENT_NONE,
     ARGUMENT_PIPELINE,

@@ -18,7 +18,7 @@ static const char usage[] =
     "is named, and nothing is written, unless --lossy is given. --coding is for kotekan: int4p4chime\n"
     "(the default) or int4p4. --overwrite replaces an earlier recording of that name.\n";
 
-/* What the command line asks for. */
+/* The options of the command line. */
 struct conversion {
     const char *to, *stream, *coding, *target;
     bool lossy, overwrite;

@@ -11,11 +11,10 @@
 static const struct {
     int status;
     const char *meaning;
-} statuses[] = {
-    {0, "done"},
-    {1, "a stage failed or did not come back, the run was aborted, or its balance does not add up"},
-    {2, "the configuration or the command line is wrong; nothing was started"},
-    {130, "interrupted, drained cleanly"}};
+} statuses[] = {{0, "done"},
+                {1, "a stage failed or hung, the run was aborted, or its balance does not add up"},
+                {2, "the configuration or the command line is wrong; nothing was started"},
+                {130, "interrupted, drained cleanly"}};
 
 static const struct {
     const char *name, *meaning;
@@ -156,7 +155,7 @@ static void put_choices(FILE *out, const char *choices)
     for (; *choices != '\0'; choices++) fputc(*choices == '|' ? ' ' : *choices, out);
 }
 
-/* What may stand behind an option that takes a value. */
+/* The completions of an option's value. */
 static void put_value_cases(FILE *out)
 {
     fputs("    case \"$command $before\" in\n", out);

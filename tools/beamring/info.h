@@ -10,7 +10,7 @@ void info_line(const char *name, const char *format, ...) __attribute__((format(
 /* Zeroed memory of a struct br_arena; never NULL. */
 void *info_alloc(void *arena, size_t bytes);
 
-/* What a packet description means. 0, or 1 after a message on stderr. */
+/* Prints the meaning of a packet description. 0, or 1 after a message on stderr. */
 int info_packets(const char *path);
 
 /* UVH5 and tables of stages (gains, weights, beams, bad inputs, drifts). -1: the file is none of these.

@@ -11,8 +11,8 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* What a command says is its product, which a full disk must not lose in silence. A pipeline's are its
- * files. */
+/* The output of a command is its product, which a full disk must not lose in silence. A pipeline's products
+ * are its files. */
 static int finish(const struct command *command, int status)
 {
     bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;

@@ -100,7 +100,7 @@ static CURLcode ask(CURL *curl, const char *url, const char *token, const char *
     return status;
 }
 
-/* What a node answers is shown on a terminal: \u001b and the like, which JSON writes so, become '?'. */
+/* Answers of a node are shown on a terminal: escape characters, \u001b in JSON, become '?'. */
 static void make_plain(char *text)
 {
     br_text_plain(text);
@@ -145,7 +145,7 @@ static json_t *request(const struct remote *remote, const char *command, const c
                 why[0] != '\0' ? why : curl_easy_strerror(status));
     } else if (document == NULL) {
         fprintf(stderr,
-                "beamring %s: %s: status %ld, and the answer is no JSON; is this a node of beamring?\n",
+                "beamring %s: %s: status %ld, and the answer is not JSON; is this a node of beamring?\n",
                 command, url, *code);
     }
     free(answer.text);

@@ -72,7 +72,7 @@ static int run_node(int argc, char **argv, bool outlives)
         snprintf(stats, sizeof stats, "%s.%u", a.stats, br_ranks_rank(ranks));
         a.stats = stats;
     }
-    /* What a rank says at its end shall not be torn apart by what others say. */
+    /* The last lines of a rank must not mix with those of others. */
     if (br_ranks_count(ranks) > 1) setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     bool shows = isatty(STDERR_FILENO) && !a.quiet && !a.json_log && br_ranks_rank(ranks) == 0;
     struct br_node_options options = {

@@ -57,7 +57,7 @@ int bench_report(const char *what, double value, const char *unit, const char *a
     return falls_short;
 }
 
-/* What can be measured: on the CPU, on the GPU, or both. */
+/* The measurements: on the CPU, on the GPU, or both. */
 static const struct {
     const char *name;
     int (*cpu)(void);

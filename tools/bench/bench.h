@@ -37,7 +37,7 @@ int bench_wires(void); /* packetize */
  * dish. */
 void bench_place_dishes(unsigned m, unsigned n, unsigned dishes, uint16_t (*cell)[2]);
 
-/* Of two doubles, for qsort(). */
+/* The order of two doubles, for qsort(). */
 int bench_by_value(const void *a, const void *b);
 
 #endif

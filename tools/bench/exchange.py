@@ -46,7 +46,7 @@ def pipeline(build, n, transport, directory, **values):
 
 
 def resident_mib(job):
-    """Of each rank, in no order: those children of mpirun that are beamring."""
+    """The resident MiB of each rank, in any order: the children of mpirun that are beamring."""
     found = []
     for child in subprocess.run(["pgrep", "-P", str(job.pid), "beamring"], capture_output=True,
                                 text=True).stdout.split():

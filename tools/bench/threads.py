@@ -5,7 +5,7 @@ the best of several, with the products of all runs compared byte by byte.
              [--set STAGE.KEY=VALUE] [--apart]
 
 The program may use as many processors as it has threads (`threads:` follows), so that the stages' own
-threads share them too. Of the largest number the table shows what each stage took: what is serial shows as a
+threads share them too. For the largest number the table shows each stage's time: a serial stage shows as a
 stage whose elapsed time is its processor time.
 
 With --apart, what the processors give to programs that share nothing: as many programs at once, each with a
@@ -41,7 +41,7 @@ def finish(process, directory):
 
 
 def fingerprint(directory):
-    """Of the products: filterbank files, and recordings but for the field."""
+    """A digest of the products: filterbank files, and recordings except the field."""
     total = hashlib.sha256()
     names = glob.glob(os.path.join(directory, "**", "*.fil"), recursive=True)
     names += [n for n in glob.glob(os.path.join(directory, "*.dada")) if "field" not in os.path.basename(n)]

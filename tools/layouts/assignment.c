@@ -29,7 +29,7 @@ static bool is_noise(char c)
     return isspace((unsigned char)c) || strchr(",;*{}", c);
 }
 
-/* The next word of the text, or false at its end. What is too long to be a bit's name is cut. */
+/* The next word of the text, or false at its end. A word that is too long to be a bit's name is cut. */
 static bool next_word(const char **text, char word[WORD])
 {
     const char *c = *text;
@@ -45,7 +45,7 @@ static bool next_word(const char **text, char word[WORD])
     return length > 0;
 }
 
-/* "k3" is bit 3 of k, "ReIm" bit 0 of ReIm. False where it is no bit. */
+/* "k3" is bit 3 of k, "ReIm" bit 0 of ReIm. False if it is not a bit. */
 static bool read_bit(const char *word, struct bit *bit)
 {
     size_t length = strlen(word), digits = length;

@@ -30,8 +30,8 @@ static void load_field(struct layouts *report, struct layouts_region *field, int
     struct layouts_pass *read = layouts_begin(e, LAYOUTS_READ, "load, chunk %d", chunk);
     struct layouts_pass *write = layouts_begin(field, LAYOUTS_WRITE, "load, chunk %d", chunk);
     if (dishes % DISHES)
-        layouts_allow_pieces(read, 16,
-                             "rows of dishes that are no multiple of 128 begin and end within cache lines");
+        layouts_allow_pieces(
+            read, 16, "rows of dishes that are not a multiple of 128 begin and end within cache lines");
     layouts_fill(e);
     layouts_padding(e, 0, (size_t)TIMES * (size_t)stride);
     for (int pass = 0; pass < TIMES / COPY_ROWS; pass++)
@@ -176,7 +176,7 @@ static void store_pieces(struct layouts *report, struct layouts_region *out, int
     struct layouts_pass *write = layouts_begin(result, LAYOUTS_WRITE, "store, %d times", times);
     if (times % TIMES)
         layouts_allow_pieces(write, 16,
-                             "rows of times that are no multiple of 128 begin and end within cache lines");
+                             "rows of times that are not a multiple of 128 begin and end within cache lines");
     for (int pass = 0; pass * COPY_ROWS < mt * ROWS; pass++)
         for (int warp = 0; warp < WARPS; warp++) {
             struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};

@@ -251,7 +251,7 @@ static void result(struct layouts *report, unsigned beams, unsigned mt)
     struct layouts_pass *read = layouts_begin(bytes, LAYOUTS_READ, "store, by threads");
     struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "store, by threads");
     layouts_allow_pieces(store, 1,
-                         "frames of a number of times that is no multiple of 16 have no aligned rows");
+                         "frames of a number of times that is not a multiple of 16 have no aligned rows");
     for (unsigned beam = 0; beam < beams; beam++)
         for (unsigned first = 0; first < TIMES; first += 32) {
             struct layouts_access from = {.bytes = 1}, to = {.bytes = 1};

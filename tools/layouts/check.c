@@ -294,7 +294,7 @@ static bool check_places(struct layouts_pass *pass, const struct layouts_access 
             return false;
         }
         if (at % access->bytes || at % (int64_t)pass->region->element_bytes) {
-            fail_pass(pass, "access %" PRIu64 ", lane %u: offset %" PRId64 " is no multiple of %s",
+            fail_pass(pass, "access %" PRIu64 ", lane %u: offset %" PRId64 " is not a multiple of %s",
                       pass->accesses, lane, at, at % access->bytes ? "the access' width" : "the element");
             return false;
         }
@@ -329,7 +329,7 @@ void layouts_access(struct layouts_pass *pass, const struct layouts_access *acce
     bool width = access->bytes == 1 || access->bytes == 2 || access->bytes == 4 || access->bytes == 8 ||
                  access->bytes == 16;
     if (!width || access->bytes % pass->region->element_bytes)
-        fail_pass(pass, "access %" PRIu64 ": %u bytes is no width, or no multiple of the element's %zu",
+        fail_pass(pass, "access %" PRIu64 ": %u bytes is not a width, or not a multiple of the element's %zu",
                   pass->accesses, access->bytes, pass->region->element_bytes);
     else if (access->active && check_places(pass, access)) {
         if (pass->region->space == LAYOUTS_SHARED)

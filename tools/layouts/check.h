@@ -17,8 +17,8 @@
  * Checked for each access: inside the region; aligned to its width; in shared memory as few wavefronts as
  * its width allows; in global memory whole cache lines. For each pass: how often each element is touched.
  * Where an access says which logical element stands at each place (items), what is read must be what was
- * written there. What breaks a rule knowingly is declared with a reason (layouts_allow...), which the
- * report prints. */
+ * written there. An access that breaks a rule knowingly is declared with a reason (layouts_allow...), which
+ * the report prints. */
 #ifndef BEAMRING_TOOLS_LAYOUTS_CHECK_H
 #define BEAMRING_TOOLS_LAYOUTS_CHECK_H
 
@@ -70,7 +70,7 @@ void layouts_clear(struct layouts_region *region);
 
 /* ---- accesses ---- */
 
-/* What one warp does with one instruction.
+/* The accesses of one warp by one instruction.
  *   loads, stores, cp.async      bytes = 1, 2, 4, 8 or 16 per lane
  *   ldmatrix, stmatrix           bytes = 16, lanes 0..8n-1 with the rows' addresses (x1, x2, x4: n = 1, 2, 4)
  *   wgmma operands, TMA boxes    bytes = 16, each 8 rows of 16 bytes of a core matrix as 8 lanes

@@ -1,5 +1,5 @@
-/* What kernels share (kernels/common): the tensor cores' register assignments as the comments give them,
- * operands in shared memory. */
+/* Layouts that kernels share (kernels/common): the tensor cores' register assignments as the comments give
+ * them, operands in shared memory. */
 #include "kernels/common/fragments.h"
 #include "tools/layouts/check.h"
 

@@ -122,8 +122,8 @@ static void correlate(const struct grid *g, double complex y[4][MOST][K], double
         }
 }
 
-/* What a lag's real (k even) or imaginary part adds to the even part (row < 8) of direction p, or to the odd
- * one; for p = 0 these are what even and odd lags add. */
+/* The contribution of a lag's real (k even) or imaginary part to the even part (row < 8) of direction p, or
+ * to the odd one; for p = 0 these are what even and odd lags add. */
 static double lag_wave(unsigned M, unsigned tile, unsigned step, unsigned row, unsigned k)
 {
     const unsigned p = frb_autocorr_1d_p(M, tile, row % 8), lag = frb_autocorr_1d_k_lag(step, k),
@@ -139,7 +139,7 @@ static void put(struct layouts *report, const struct grid *g, double *image, uns
 {
     if (layouts_expect(report,
                        place < 4 * g->M * g->N && (image[place] == NOTHING || image[place] == intensity),
-                       "intensity %u is no place, or written twice and differs", place))
+                       "intensity %u is not a place, or is written twice and differs", place))
         image[place] = intensity;
 }
 

@@ -1,4 +1,4 @@
-/* FRB stage 1 on a GPU by the 2-d autocorrelation. What a warp does is replayed in float64 with the
+/* FRB stage 1 on a GPU by the 2-d autocorrelation. The work of a warp is replayed in float64 with the
  * kernel's own layouts, from the bytes' places to the directions, and compared with the equation; and its
  * accesses. */
 #include "kernels/frb_grid/gpu/autocorr_2d/layout.h"

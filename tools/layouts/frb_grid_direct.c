@@ -1,4 +1,4 @@
-/* FRB stage 1 on a GPU: every size of grid. What a warp does is replayed in float64 with the kernel's own
+/* FRB stage 1 on a GPU: every size of grid. The work of a warp is replayed in float64 with the kernel's own
  * layouts, from the cells to the directions, and compared with the equation; and all accesses whose places do
  * not depend on where the dishes are. */
 #include "kernels/frb_grid/gpu/direct/layout.h"

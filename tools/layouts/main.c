@@ -29,10 +29,11 @@ static bool wanted(const char *name, int argc, char **argv)
 
 static int usage(const char *wrong)
 {
-    fprintf(stderr,
-            "beamring-layouts: %s is no kernel and no option; usage: beamring-layouts [-v] [KERNEL...], "
-            "KERNEL one of",
-            wrong);
+    fprintf(
+        stderr,
+        "beamring-layouts: %s is neither a kernel nor an option; usage: beamring-layouts [-v] [KERNEL...], "
+        "KERNEL one of",
+        wrong);
     for (const struct kernel *k = kernels; k->name; k++) fprintf(stderr, " %s", k->name);
     fprintf(stderr, "\n");
     return 2;

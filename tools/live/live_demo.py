@@ -37,7 +37,7 @@ import live_report  # noqa: E402
 
 EPOCH_NS = 1700000000000000000
 
-# What a small machine can do: the streams that the simulated F-engine sends, fewer beams than the node has,
+# The load of a small machine: the streams that the simulated F-engine sends, fewer beams than the node has,
 # near the burst; and for --test short steps and a short field.
 NEAR = "frb_beams.beams={grid: [%d, %d], spacing_deg: %g, center: [%g, %g]}"
 SETTINGS = {

@@ -76,13 +76,13 @@ def read_filterbank(path):
         nonlocal at
         n, = struct.unpack_from("<i", raw, at)
         if not 0 < n < 256:
-            raise Trouble(f"{path}: is no filterbank file")
+            raise Trouble(f"{path}: not a filterbank file")
         at += 4 + n
         return raw[at - n:at].decode("latin-1")
 
     try:
         if text() != "HEADER_START":
-            raise Trouble(f"{path}: is no filterbank file")
+            raise Trouble(f"{path}: not a filterbank file")
         header = {}
         while True:
             key = text()

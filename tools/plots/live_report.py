@@ -140,7 +140,7 @@ def draw(path, found, truth, axes, levels, freq, tsamp, start, data, packets):
         bars.barh(names, part, left=left, color=color, label=reason.replace("_", " "))
         left += part
     bars.invert_yaxis()
-    bars.set(xlabel="packets (% of what was expected)", ylabel="source", title="What came of each source",
+    bars.set(xlabel="packets (% of the expected)", ylabel="source", title="Packets of each source",
              xlim=(0, 105))
     bars.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=4, frameon=False)
 
@@ -173,7 +173,7 @@ def beam_axes(beams):
     """Angles of a grid of beams along x and y, degrees."""
     axes = [np.degrees(np.arcsin(np.unique(np.round(beams[:, k], 9)))) for k in (0, 1)]
     if len(axes[0]) * len(axes[1]) != len(beams):
-        raise Trouble("the beams are no grid")
+        raise Trouble("the beams are not a grid")
     return axes
 
 

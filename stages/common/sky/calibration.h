@@ -26,7 +26,7 @@ struct calibration {
 };
 
 /* Free with calibration_free in any case. Errors: BR_E_NO_MEMORY; BR_E_INVALID where no channel has a result,
- * saying why the first one has none, and for a reference that is no dish or flagged everywhere. */
+ * saying why the first one has none, and for a reference that is not a dish or flagged everywhere. */
 int calibration_make(struct calibration *c, const struct visibilities *v,
                      const struct calibration_options *options, struct br_error *error);
 void calibration_free(struct calibration *c);

@@ -148,8 +148,9 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
     for (size_t i = 0; status == BR_OK && i < directions->nbeams; i++) {
         double x = directions->beams[i].x, y = directions->beams[i].y;
         if (!(x * x + y * y <= 1 + 1e-12))
-            status = br_fail(error, BR_E_INVALID,
-                             "beam %zu, (%.6g, %.6g), is no direction: x^2 + y^2 must not exceed 1", i, x, y);
+            status =
+                br_fail(error, BR_E_INVALID,
+                        "beam %zu, (%.6g, %.6g), is not a direction: x^2 + y^2 must not exceed 1", i, x, y);
     }
     if (status != BR_OK) {
         free(directions->beams);

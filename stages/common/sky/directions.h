@@ -15,7 +15,7 @@
 #include "runtime/stage.h"
 #include "stages/common/sky/motion.h"
 
-/* What the loader fills in from YAML. */
+/* Filled in by the loader from YAML. */
 struct br_beams_param {
     struct br_ints grid;
     struct br_reals spacing_deg, center, directions, rates;

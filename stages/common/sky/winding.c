@@ -10,7 +10,7 @@ enum { CHANNELS = 4, PHASES = 2000000, FINER = 5 };
 #define LEAST        0.7  /* coherence: groups of receivers that share a phase reach less by chance */
 #define LEAST_MIRROR 0.5  /* of the one direction -s */
 #define AS_GOOD      0.8  /* the mirror's part of the best coherence squared, to be named instead */
-#define LOSS         0.1  /* of the coherence squared: a direction that costs less is no cause to warn */
+#define LOSS         0.1  /* of the coherence squared: a direction that costs less is not worth a warning */
 
 /* Unit phases of the good inputs of a channel, and their positions in wavelengths: north, east, up. */
 struct channel {

@@ -28,7 +28,7 @@ struct blocks {
     size_t taken; /* steps of the current frame */
 };
 
-/* What goes from a frame into the open block. */
+/* The part of a frame that belongs to the open block. */
 struct blocks_piece {
     size_t nsteps; /* of the frame */
     size_t from;   /* step of the frame */

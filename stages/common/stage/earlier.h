@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What stands behind PREFIX_NNNNNN, six digits or more, in a file's name. NULL where it does not begin so. */
+/* The part of a file's name behind PREFIX_NNNNNN, six digits or more. NULL if it does not begin so. */
 const char *earlier_rest(const char *name, const char *prefix);
 
 /* Whether a file's name is one that a run with this prefix would write. */

@@ -20,7 +20,7 @@ uint64_t finite_clean(const struct br_stream *stream, struct br_frame *frame);
  */
 void finite_configure(struct br_stage *stage);
 
-/* What a stage keeps; zeroed. */
+/* The state in a stage; zeroed. */
 struct finite {
     uint64_t values;
 };

@@ -23,7 +23,7 @@ static inline void random_block(uint64_t seed, uint64_t sample, uint32_t line, u
     out[0] = a, out[1] = b, out[2] = c, out[3] = d;
 }
 
-/* What a block of random bits is for: the low bits number the block of dishes,
+/* The purpose of a block of random bits: the low bits number the block of dishes,
  * source, burst, carrier or impulse. */
 enum random_use {
     RANDOM_NOISE = 0,

@@ -283,12 +283,12 @@ static void test_mistakes(void **state)
         {"fields: board", "fields: board, times: [1, 2]", "source.times: 2 numbers for 1 fields"},
         {"sequence: {fields: seq}\n", "", "'sequence' is missing"},
         {"[freq, input]", "[freq, freq]", "payload.axes: 'freq' stands twice"},
-        {"[freq, input]", "[freq, imput]", "payload.axes: 'imput' is no axis"},
+        {"[freq, input]", "[freq, imput]", "payload.axes: 'imput' is not an axis"},
         {"[3, 8]", "[3]", "payload.lengths: 1 lengths for 2 axes"},
         {"[3, 8]", "[65000, 65000]", "payload.lengths: more than the 65507 bytes that UDP carries"},
         {"real: low}\n", "real: low}\nsources: {first: 65535, count: 2}\n", "sources: the last id is 65536"},
         {"real: low}\n", "real: low}\nsources: {ids: [1], count: 2}\n", "sources: expected either count"},
-        {"real: low}\n", "real: lower}\n", "coding.real: 'lower' is no choice"},
+        {"real: low}\n", "real: lower}\n", "coding.real: 'lower' is not a choice"},
     };
     struct packet_description *p;
     struct br_error none = {0};
@@ -326,7 +326,7 @@ static void test_layout_mistakes(void **state)
         {{.frame_samples = 4}, "does not say which sources there are"},
         {{.frame_samples = 4, .sources = {2, twice}}, "source 3 is listed twice"},
         {{.frame_samples = 4, .sources = {1, large}}, "source 65536 is out of range"},
-        {{.frame_samples = 4, .sources = {2, two}, .absent = {1, other}}, "absent: 5 is no source"},
+        {{.frame_samples = 4, .sources = {2, two}, .absent = {1, other}}, "absent: 5 is not a source"},
         {{.frame_samples = 4, .sources = {2, two}, .absent = {2, two}}, "absent: all sources"},
         {{.frame_samples = 4, .sources = {2, two}, .streams = {2, two}},
          "channel 4 is in stream 3 and again in stream 4"},

@@ -115,7 +115,7 @@ static void test_plugins(void **state)
         const char *name, *text;
     } bad[] = {{"t_old", "version 7"},
                {"t_gone", "br_stage_gone; rebuild the plugin against the installed headers"},
-               {"t_empty", "is no beamring plugin"},
+               {"t_empty", "is not a beamring plugin"},
                {"t_unknown", "uses a feature that this beamring does not have"},
                {"t_tiny", "expected at least"},
                {"t_deaf", "it is a source and names parameters that can be updated: it must set"},

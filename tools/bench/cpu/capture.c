@@ -20,7 +20,7 @@ enum { BLOCKS = 32, RING_BLOCK = 1 << 20, ROUNDS = 15, CRS_RATE = 1562500 };
 
 /* --- bare loops -------------------------------------------------------------------------------- */
 
-/* What a bare loop does with a payload. */
+/* A bare loop's work on a payload. */
 struct touch {
     uint8_t *to; /* memory larger than any cache; NULL: payloads are read */
     size_t at, size;

@@ -31,7 +31,7 @@ void capture_port_close(struct capture_port *port);
 /* Sends the next blocks: a packet of every source and stream each. False when that fails. */
 bool capture_port_send(struct capture_port *port, unsigned blocks);
 
-/* What the stage's thread does: closes frames that are done, and gives their memory to new ones. */
+/* The stage thread's work: closes frames that are done, and gives their memory to new ones. */
 void capture_port_frames(struct capture_port *port);
 
 /* Packets that were written into frames. */

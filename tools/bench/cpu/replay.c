@@ -329,7 +329,7 @@ static void alternate(struct run *r, void (*work)(struct run *), double *work_s,
     *ratio = ratios[PAIRS / 2];
 }
 
-/* What decoding would cost if it were nothing: as many threads as `replay` has read pieces that fit a core's
+/* The cost of replay without decoding: as many threads as `replay` has read pieces that fit a core's
  * cache, and copy them on, past the caches, to frames. */
 enum { COPY_PIECE = 128 << 10, COPY_RING = 16 << 20, COPIERS = 2 };
 

@@ -346,7 +346,8 @@ static int bench_packets(void)
     return shorts;
 }
 
-/* What arrived, by the kernel's clock: the mean rate, and the most that any span of time held above the rate.
+/* The received data, by the kernel's clock: the mean rate, and the most that any span of time held above the
+ * rate.
  */
 static int bench_pacing(void)
 {

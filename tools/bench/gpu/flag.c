@@ -16,7 +16,7 @@ struct flag_bench {
 /* A long block; nobody waits for what comes of it. */
 static void run_flag(void *arg, unsigned i)
 {
-    static const struct br_flag_rules rules = {100, 100, 2, 76, NULL}; /* any bytes are no noise */
+    static const struct br_flag_rules rules = {100, 100, 2, 76, NULL}; /* arbitrary bytes are not noise */
     struct flag_bench *b = arg;
     unsigned set = i % b->sets.n;
     br_flag_begin(b->plan, &rules);

@@ -57,7 +57,7 @@ double gpu_time(struct gpu *g, void (*enqueue)(void *arg, unsigned i), void *arg
 /* Sets of `bytes` each to use in turn. */
 unsigned gpu_sets(double bytes);
 
-/* What one call of a kernel does. */
+/* The work of one call of a kernel. */
 struct gpu_work {
     double bytes;      /* read and written once */
     double operations; /* multiplications and additions; 0: not worth counting */
@@ -75,7 +75,7 @@ struct gpu_gemm {
     size_t m, n, k, batch;
 };
 
-/* Milliseconds of cuBLASLt's best algorithm for C = A' B with random data; 0 when it cannot be had, and then
+/* Milliseconds of cuBLASLt's best algorithm for C = A' B with random data; 0 if it is not available, and then
  * `why` (of 128 bytes) says why not. */
 double gpu_gemm(struct gpu *g, const struct gpu_gemm *gemm, char *why);
 

@@ -26,13 +26,13 @@ static void run_quantize(void *arg, unsigned i)
                         q->sets.side[set]);
 }
 
-/* What a row's name says of its statistics. */
+/* The name of the statistics in a row. */
 static const char *statistics_of(bool slow)
 {
     return slow ? ", slow" : "";
 }
 
-/* What a row's name says of its data. */
+/* The name of the data in a row. */
 static const char *kind_of(enum gpu_random kind)
 {
     return kind == GPU_STEADY ? ", steady" : "";

@@ -12,7 +12,7 @@ enum { MOST_STAGES = 24, MARKS = 1024, SLOTS = 16 };
 
 /* --- the two ends ------------------------------------------------------------------------------------- */
 
-/* What happened at the sinks when; one pipeline runs at a time. */
+/* Events at the sinks and their times; one pipeline runs at a time. */
 static struct {
     const struct gpu *g;
     const struct br_graph *graph;

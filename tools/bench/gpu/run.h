@@ -24,7 +24,7 @@ struct gpu_run {
     void (*ended)(struct gpu *g, struct br_graph *graph); /* after the end; NULL: none */
 };
 
-/* What was measured. */
+/* The result of a run. */
 struct gpu_run_result {
     double ms, cpu_us; /* of a frame: wall clock; CPU time of the whole process */
     double threads_us; /* of that, the stages' threads */

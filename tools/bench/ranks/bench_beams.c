@@ -1,5 +1,5 @@
 /* bench_beams - for tools/bench/exchange.py: frames J[freq][time][beam] of a rank's part of the band as
- * fast as they are taken, or each after some computing. What is in them does not matter. */
+ * fast as they are taken, or each after some computing. Their contents do not matter. */
 #include "buffers/clock.h"
 #include "runtime/ranks.h"
 

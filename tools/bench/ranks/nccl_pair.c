@@ -1,5 +1,5 @@
 /* nccl_pair.c - bare ncclSend and ncclRecv of BYTES bytes between two GPUs of this machine, both ways at a
- * time, TIMES times: prints how long one takes. What the exchange between GPUs is measured against. */
+ * time, TIMES times: prints how long one takes. The exchange between GPUs is compared with it. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdio.h>
