@@ -94,8 +94,9 @@ static int configure(struct br_stage *stage, void *self)
     if (strlen(s->directory) > 600) return br_stage_fail_at(stage, "directory", "the name is too long");
     int status = measure(stage, s, in);
     if (status != BR_OK) return status;
-    const char *why = dump_format_of(s->format)->refuses(in);
-    if (why != NULL) return br_stage_fail_at(stage, "format", "%s", why);
+    struct br_error why = {0};
+    if (writer_takes(writer_format_of(s->format), in, &why) != BR_OK)
+        return br_stage_fail_at(stage, "format", "%s", why.text);
     s->piece = br_stage_alloc(stage, in->nchannels * sizeof *s->piece);
     for (unsigned z = 0; z < in->nzones; z++) /* fine channels of one coarse channel stay together */
         for (size_t c = 0; c < in->zone[z].nchannels; c += in->zone[z].factor) {

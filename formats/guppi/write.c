@@ -1,7 +1,7 @@
 /* GUPPI RAW: a block for each frame. Other programs take all blocks of a file to be as long as the first
  * one: a frame of another length, at the start or the end of a stream, has a file of its own. */
 #include "formats/guppi/guppi.h"
-#include "stages/record/external.h"
+#include "formats/writer.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,6 +10,11 @@
 
 enum { HEADER = 4096, MJD_OF_1970 = 40587 };
 #define NS_PER_DAY INT64_C(86400000000000)
+
+struct guppi_out {
+    FILE *file;
+    uint64_t block; /* samples of the open file's blocks */
+};
 
 /* One sign, OBSBW's, says the order of the channels and the sideband: where the two differ, the file has the
  * channels in the other order. An unknown sideband leaves them as they are. */
@@ -21,7 +26,7 @@ static bool reverses(const struct br_stream *s)
 }
 
 /* The header of a block; its length, 0 when it does not fit. */
-static size_t put_header(const struct external *f, const struct br_stream *s, uint64_t first,
+static size_t put_header(const struct file_writer *f, const struct br_stream *s, uint64_t first,
                          uint64_t samples, char *text)
 {
     struct guppi_writer w = {text, HEADER, 0};
@@ -58,24 +63,23 @@ static size_t put_header(const struct external *f, const struct br_stream *s, ui
 }
 
 /* Writes a header and looks at what comes back. */
-static int configure(struct br_stage *stage, struct external *f)
+static int refuses(struct file_writer *f)
 {
-    const struct br_stream *s = br_stage_input(stage, 0);
+    const struct br_stream *s = f->stream;
     char text[HEADER];
     struct guppi_header h;
     struct br_error error = {0};
     if (f->npol > 2)
-        return br_stage_fail_at(stage, "format", "guppi: it has 1 or 2 polarisations; the input has %zu",
-                                f->npol);
+        return writer_refuse(f, "format", "guppi: it has 1 or 2 polarisations; the input has %zu", f->npol);
     size_t length = put_header(f, s, 0, 1, text);
     if (length == 0 || guppi_parse(&h, f->prefix, 0, text, length, &error) != 0)
-        return br_stage_fail_at(stage, "format", "guppi cannot describe this stream: %s", error.text);
+        return writer_refuse(f, "format", "guppi cannot describe this stream: %s", error.text);
     if (h.epoch_ns != s->epoch_ns)
-        external_loses(f, "the epoch to the nanosecond (%+lld ns)", (long long)(h.epoch_ns - s->epoch_ns));
+        writer_loses(f, "the epoch to the nanosecond (%+lld ns)", (long long)(h.epoch_ns - s->epoch_ns));
     if (h.sample_ns.num != s->sample_ns.num || h.sample_ns.den != s->sample_ns.den)
-        external_loses(f, "the exact sample time %lld/%lld ns (it becomes %lld/%lld)",
-                       (long long)s->sample_ns.num, (long long)s->sample_ns.den, (long long)h.sample_ns.num,
-                       (long long)h.sample_ns.den);
+        writer_loses(f, "the exact sample time %lld/%lld ns (it becomes %lld/%lld)",
+                     (long long)s->sample_ns.num, (long long)s->sample_ns.den, (long long)h.sample_ns.num,
+                     (long long)h.sample_ns.den);
     double width = fabs(h.obsbw_mhz) / (double)h.nchan;
     bool freq = true, widths = true;
     for (size_t i = 0; i < s->nchannels; i++) {
@@ -85,30 +89,27 @@ static int configure(struct br_stage *stage, struct external *f)
         widths = widths && fabs(width / s->width_mhz[i] - 1) < 1e-9;
     }
     if (reverses(s))
-        br_stage_note(stage,
-                      "GUPPI says the order of channels and the sideband by one sign; for the %s sideband "
-                      "the files have the channels in the other order",
-                      br_sideband_name(s->sideband));
+        writer_note(f,
+                    "GUPPI says the order of channels and the sideband by one sign; for the %s sideband "
+                    "the files have the channels in the other order",
+                    br_sideband_name(s->sideband));
     if (s->sideband == BR_SIDEBAND_UNKNOWN)
-        br_stage_note(stage,
-                      "nobody says which sideband the channels hold; readers will take %s by the sign of "
-                      "OBSBW. Say which: `stream: {sideband: upper}` or `lower`",
-                      h.obsbw_mhz > 0 ? "upper" : "lower");
-    if (!freq) external_loses(f, "the frequencies (channels must be equally spaced)");
-    if (!widths) external_loses(f, "the channel widths (a channel is as wide as their spacing)");
+        writer_note(f,
+                    "nobody says which sideband the channels hold; readers will take %s by the sign of "
+                    "OBSBW. Say which: `stream: {sideband: upper}` or `lower`",
+                    h.obsbw_mhz > 0 ? "upper" : "lower");
+    if (!freq) writer_loses(f, "the frequencies (channels must be equally spaced)");
+    if (!widths) writer_loses(f, "the channel widths (a channel is as wide as their spacing)");
     return BR_OK;
 }
 
-static int start(struct br_stage *stage, struct external *f)
+static int start(struct file_writer *f)
 {
-    f->file = NULL;
-    int status = external_name(stage, f, 0);
-    f->files = 0;
-    return status;
+    return writer_name(f, 0);
 }
 
 /* [time][freq][pol][dish] -> [dish][freq][time][pol], int8 pairs. */
-static size_t reorder(const struct external *f, const struct br_stream *s, const struct br_frame *frame,
+static size_t reorder(const struct file_writer *f, const struct br_stream *s, const struct br_frame *frame,
                       uint8_t *out)
 {
     const uint8_t *in = frame->data;
@@ -130,40 +131,41 @@ static size_t reorder(const struct external *f, const struct br_stream *s, const
     return (size_t)(to - out);
 }
 
-static int write_frame(struct br_stage *stage, struct external *f, const struct br_frame *frame)
+static int put(struct file_writer *f, const struct br_frame *frame)
 {
-    const struct br_stream *s = br_stage_input(stage, 0);
+    const struct br_stream *s = f->stream;
     char text[HEADER];
-    if (f->file != NULL && frame->samples != f->block) {
-        int closed = fclose(f->file);
-        f->file = NULL;
-        if (closed != 0) return external_failed(stage, f, "write");
+    struct guppi_out *g = f->state;
+    if (g->file != NULL && frame->samples != g->block) {
+        int closed = fclose(g->file);
+        g->file = NULL;
+        if (closed != 0) return writer_failed(f, "write", f->path, errno);
     }
-    f->block = frame->samples;
-    if (f->file == NULL) {
-        int status = external_name(stage, f, f->files);
-        if (status != BR_OK) return status;
-        f->file = fopen(f->path, f->overwrite ? "wbe" : "wbex");
-        if (f->file == NULL) return external_failed(stage, f, "make");
+    g->block = frame->samples;
+    if (g->file == NULL) {
+        g->file = writer_stream(f, f->files);
+        if (g->file == NULL) return f->error.status;
     }
     size_t head = put_header(f, s, frame->first, frame->samples, text),
            bytes = reorder(f, s, frame, f->bytes);
-    if (fwrite(text, 1, head, f->file) == head && fwrite(f->bytes, 1, bytes, f->file) == bytes) return BR_OK;
-    return external_failed(stage, f, "write");
+    if (fwrite(text, 1, head, g->file) == head && fwrite(f->bytes, 1, bytes, g->file) == bytes) return BR_OK;
+    return writer_failed(f, "write", f->path, errno);
 }
 
-static int stop(struct br_stage *stage, struct external *f)
+static int stop(struct file_writer *f)
 {
-    int status = f->file != NULL && fclose(f->file) != 0 ? external_failed(stage, f, "write") : BR_OK;
-    f->file = NULL;
+    struct guppi_out *g = f->state;
+    int status = g->file != NULL && fclose(g->file) != 0 ? writer_failed(f, "write", f->path, errno) : BR_OK;
+    g->file = NULL;
     return status;
 }
 
-const struct external_format external_guppi = {.name = "guppi",
-                                               .suffix = "raw",
-                                               .wide = true,
-                                               .says_sideband = true,
-                                               .configure = configure,
-                                               .start = start,
-                                               .write = write_frame,
-                                               .stop = stop};
+const struct writer_format guppi_files = {.name = "guppi",
+                                          .size = sizeof(struct guppi_out),
+                                          .suffix = "raw",
+                                          .wide = true,
+                                          .says_sideband = true,
+                                          .refuses = refuses,
+                                          .open = start,
+                                          .put = put,
+                                          .close = stop};

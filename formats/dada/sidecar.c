@@ -1,4 +1,4 @@
-#include "stages/record/sidecar.h"
+#include "formats/dada/sidecar.h"
 
 #include "buffers/output.h"
 #include "formats/common/fileio.h"
@@ -21,12 +21,19 @@ int sidecar_create(struct sidecar *sidecar, size_t nchannels)
     return BR_OK;
 }
 
-int sidecar_open(struct sidecar *sidecar, const char *path, bool overwrite)
+void sidecar_open_late(struct sidecar *sidecar, const char *recording)
 {
-    snprintf(sidecar->path, sizeof sidecar->path, "%s", path);
+    snprintf(sidecar->path, sizeof sidecar->path, "%s.gaps", recording);
     sidecar->settled = sidecar->written = 0;
     sidecar->nlines = 0;
-    sidecar->fd = br_output_open(path, overwrite, &sidecar->error);
+    sidecar->late = true;
+}
+
+int sidecar_open(struct sidecar *sidecar, const char *recording, bool overwrite)
+{
+    sidecar_open_late(sidecar, recording);
+    sidecar->late = false;
+    sidecar->fd = br_output_open(sidecar->path, overwrite, &sidecar->error);
     return sidecar->fd >= 0 ? BR_OK : BR_E_IO;
 }
 
@@ -34,6 +41,8 @@ int sidecar_open(struct sidecar *sidecar, const char *path, bool overwrite)
 static int write_lines(struct sidecar *sidecar)
 {
     size_t used = 0;
+    if (sidecar->fd < 0) sidecar->fd = br_output_open(sidecar->path, true, &sidecar->error);
+    if (sidecar->fd < 0) return BR_E_IO;
     for (size_t i = 0; i < sidecar->nlines; i++) used += gaps_format(sidecar->text + used, &sidecar->line[i]);
     int why = fileio_write(sidecar->fd, sidecar->text, used, sidecar->settled);
     if (why != 0)
@@ -112,9 +121,20 @@ int sidecar_close(struct sidecar *sidecar)
 {
     int fd = sidecar->fd;
     sidecar->fd = -1;
+    if (fd < 0 && sidecar->late && br_output_check(sidecar->path, NULL) == BR_OK) unlink(sidecar->path);
+    sidecar->late = false;
     if (fd >= 0 && close(fd) != 0)
         return br_fail(&sidecar->error, BR_E_IO, "cannot complete %s: %s", sidecar->path, strerror(errno));
     return BR_OK;
+}
+
+void sidecar_remove(struct sidecar *sidecar)
+{
+    if (sidecar->fd >= 0) {
+        close(sidecar->fd);
+        unlink(sidecar->path);
+    }
+    sidecar->fd = -1;
 }
 
 void sidecar_destroy(struct sidecar *sidecar)
