@@ -1,4 +1,4 @@
-#include "formats/chime_l0/l0_receiver.h"
+#include "formats/chime_l0/receive.h"
 #include "buffers/clock.h"
 
 #include <errno.h>
@@ -40,8 +40,8 @@ int l0_receiver_prepare(struct l0_receiver *r, struct br_error *error)
                                     .nchannels = r->ncoarse * r->nupfreq,
                                     .row = r->nsteps,
                                     .units = r->nbeams * r->ncoarse,
-                                    .window = r->window,
-                                    .counts = &r->counts};
+                                    .window = r->base.window,
+                                    .counts = &r->base.counts};
     return assembly_create(&r->assembly, error);
 }
 
@@ -60,8 +60,8 @@ void l0_receiver_free(struct l0_receiver *r)
 
 static bool refuse(struct l0_receiver *r, const char *why)
 {
-    r->complaint = why;
-    r->counts.malformed++;
+    r->why = why;
+    r->base.counts.malformed++;
     return true;
 }
 
@@ -85,7 +85,7 @@ static uint64_t distance(uint64_t a, uint64_t b)
 
 static bool is_near(const struct l0_receiver *r, uint64_t number, uint64_t place)
 {
-    return distance(number, place) < FAR_WINDOWS * (uint64_t)r->window;
+    return distance(number, place) < FAR_WINDOWS * (uint64_t)r->base.window;
 }
 
 /* Whether it is none of those that agreed before. */
@@ -105,17 +105,17 @@ static bool is_different(struct l0_receiver *r, const struct l0_packet *p, uint6
 static void move(struct l0_receiver *r, uint64_t number)
 {
     struct assembly *a = &r->assembly;
-    const bool none = r->counts.blocks == 0;
+    const bool none = r->base.counts.blocks == 0;
     const bool back = number < a->tail, late = back && !none && number < a->from;
-    snprintf(r->notice, sizeof r->notice,
+    snprintf(r->base.complaint, sizeof r->base.complaint,
              "the packets' time has gone %s, from block %" PRIu64 " to %" PRIu64 ": most of them say so%s",
              back ? "back" : "ahead", a->tail, number,
              late ? "; blocks behind it were handed on, so that all is late until that time comes again"
                   : "");
     if (!late && (back || (none && r->taken < L0_BELIEVE))) {
         assembly_forget(a);
-        r->counts.malformed += r->taken;
-        r->counts.received -= r->taken;
+        r->base.counts.malformed += r->taken;
+        r->base.counts.received -= r->taken;
     }
     r->moving = true;
     r->target = number;
@@ -131,7 +131,7 @@ static bool believe(struct l0_receiver *r, const struct l0_packet *p, uint64_t n
     if (!a->started || is_near(r, number, a->tail) || (r->moving && is_near(r, number, r->target)))
         return true;
     if (br_clock_ns() - a->since_ns > QUIET_NS) r->votes = 0;
-    if (distance(number, r->strange) >= r->window) r->different = 0;
+    if (distance(number, r->strange) >= r->base.window) r->different = 0;
     r->strange = number;
     if (!is_different(r, p, number)) return false;
     if (r->votes > 0) r->votes--;
@@ -160,7 +160,7 @@ static void scatter(struct l0_receiver *r, const struct l0_packet *p, struct ass
                 block->side[2 * (to + u) + 1] = offset;
             }
         }
-    *(fresh ? &r->counts.received : &r->counts.duplicate) += 1;
+    *(fresh ? &r->base.counts.received : &r->base.counts.duplicate) += 1;
     r->taken += fresh;
     if (fresh && r->votes < L0_VOTES) r->votes++;
 }
@@ -176,35 +176,13 @@ bool l0_receiver_take(struct l0_receiver *r, const uint8_t *bytes, size_t length
     if (!believe(r, &packet, number)) return refuse(r, "its fpga_count is far from that of the others");
     struct assembly *a = &r->assembly;
     if (r->moving && a->started &&
-        number >= a->tail + r->window) /* there is room before and, most, behind it */
-        assembly_pass(a, number - r->window / 4);
+        number >= a->tail + r->base.window) /* there is room before and, most, behind it */
+        assembly_pass(a, number - r->base.window / 4);
     enum assembly_answer where = assembly_open(&r->assembly, number, &block);
     if (where == ASSEMBLY_FULL) return false;
     if (where == ASSEMBLY_OPEN) scatter(r, &packet, block);
     r->assembly.since_ns = br_clock_ns();
     return true;
-}
-
-int l0_receiver_step(struct l0_receiver *r, int ms, struct br_error *error)
-{
-    for (unsigned round = 0; round < 16; round++) {
-        for (; r->next < r->nbatch; r->next++)
-            if (!l0_receiver_take(r, r->buffer + (size_t)r->next * L0_BUFFER, r->message[r->next].msg_len))
-                return BR_OK;
-        r->next = r->nbatch = 0;
-        if (assembly_ready(&r->assembly, false) != NULL) return BR_OK;
-        struct pollfd wait = {.fd = r->fd, .events = POLLIN};
-        int n = round == 0 ? poll(&wait, 1, ms) : 1;
-        if (n < 0 && errno != EINTR)
-            return br_fail(error, BR_E_IO, "cannot wait for packets: %s", strerror(errno));
-        if (n <= 0) return BR_OK;
-        int got = recvmmsg(r->fd, r->message, L0_BATCH, MSG_DONTWAIT, NULL);
-        if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNREFUSED)
-            return br_fail(error, BR_E_IO, "cannot receive packets: %s", strerror(errno));
-        if (got <= 0) return BR_OK;
-        r->nbatch = (unsigned)got;
-    }
-    return BR_OK;
 }
 
 int l0_receiver_stream(const struct l0_receiver *r, struct br_stream *stream,
@@ -232,3 +210,67 @@ int l0_receiver_stream(const struct l0_receiver *r, struct br_stream *stream,
         .dtype = BR_F32, .naxes = 3, .axis = {{"beam", r->nbeams}, {"freq", F}, {"number", 2}}};
     return br_array_init(&stream->array, BR_UINT8, "beam,freq,time", lengths, error);
 }
+
+/* --- the calls ---------------------------------------------------------------------------------------- */
+
+/* Takes packets until one must wait. */
+static int take_packets(struct l0_receiver *r, int ms, struct br_error *error)
+{
+    for (unsigned round = 0; round < 16; round++) {
+        for (; r->next < r->nbatch; r->next++)
+            if (!l0_receiver_take(r, r->buffer + (size_t)r->next * L0_BUFFER, r->message[r->next].msg_len))
+                return BR_OK;
+        r->next = r->nbatch = 0;
+        if (assembly_ready(&r->assembly, false) != NULL) return BR_OK;
+        struct pollfd wait = {.fd = r->fd, .events = POLLIN};
+        int n = round == 0 ? poll(&wait, 1, ms) : 1;
+        if (n < 0 && errno != EINTR)
+            return br_fail(error, BR_E_IO, "cannot wait for packets: %s", strerror(errno));
+        if (n <= 0) return BR_OK;
+        int got = recvmmsg(r->fd, r->message, L0_BATCH, MSG_DONTWAIT, NULL);
+        if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNREFUSED)
+            return br_fail(error, BR_E_IO, "cannot receive packets: %s", strerror(errno));
+        if (got <= 0) return BR_OK;
+        r->nbatch = (unsigned)got;
+    }
+    return BR_OK;
+}
+
+static int listen_at(struct receiver *receiver, const struct net_address *at, struct br_error *error)
+{
+    struct l0_receiver *r = (struct l0_receiver *)receiver;
+    r->fd = net_udp_receiver(at, r->buffer_bytes, r->interface, error);
+    if (r->fd < 0) return BR_E_IO;
+    receiver->port = net_port(r->fd);
+    return BR_OK;
+}
+
+static int step(struct receiver *receiver, int ms, struct br_error *error)
+{
+    struct l0_receiver *r = (struct l0_receiver *)receiver;
+    uint64_t malformed = receiver->counts.malformed;
+    int status = take_packets(r, ms, error);
+    if (malformed == 0 && receiver->counts.malformed > 0 && receiver->complaint[0] == '\0')
+        snprintf(receiver->complaint, sizeof receiver->complaint, "the first malformed packet: %s", r->why);
+    return status;
+}
+
+static bool fill(struct receiver *receiver, const struct br_stream *stream, bool flush,
+                 struct br_frame *frame)
+{
+    return assembly_take(&((struct l0_receiver *)receiver)->assembly, stream, flush, frame);
+}
+
+static void free_receiver(struct receiver *receiver)
+{
+    l0_receiver_free((struct l0_receiver *)receiver);
+}
+
+const struct receiver_format chime_l0_receiver = {.name = "chime-l0",
+                                                  .udp = true,
+                                                  .bytes = sizeof(struct l0_receiver) +
+                                                           (size_t)L0_BATCH * L0_BUFFER,
+                                                  .listen = listen_at,
+                                                  .step = step,
+                                                  .fill = fill,
+                                                  .free = free_receiver};

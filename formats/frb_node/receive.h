@@ -1,13 +1,13 @@
-/* frb_receiver.h - the receiving side of the FRB-node protocol: connections, and minichunks put together over
+/* receive.h - the receiving side of the FRB-node protocol: connections, and minichunks put together over
  * senders.
  *
  * Each sender brings all beams and some of the channels. A connection that breaks the protocol is closed and
  * counted; the others go on. Nothing here blocks or trusts what it reads. */
-#ifndef BEAMRING_STAGES_COMMON_WIRES_FRB_RECEIVER_H
-#define BEAMRING_STAGES_COMMON_WIRES_FRB_RECEIVER_H
+#ifndef BEAMRING_FORMATS_FRB_NODE_RECEIVE_H
+#define BEAMRING_FORMATS_FRB_NODE_RECEIVE_H
 
 #include "formats/frb_node/frb_node.h"
-#include "formats/links/assembly.h"
+#include "formats/links/receiver.h"
 #include "formats/links/tcp_server.h"
 
 enum { FRB_CONNECTIONS = TCP_PEERS, FRB_ANSWERS = 4096 };
@@ -30,35 +30,29 @@ struct frb_connection {
     uint64_t stuck_at; /* since when; 0: they are taken */
 };
 
+/* `window` is in minichunks; a peer that has not said its document within handshake_s is closed. */
 struct frb_receiver {
+    struct receiver base;
     struct tcp_server server; /* its peers have the numbers of the connections */
-    double handshake_s;       /* a peer that has not said its document by then is closed */
     /* without a document: how many to wait for; their channels together are those of the assembly */
     unsigned senders;
-    unsigned window;                   /* minichunks */
     size_t max_bytes;                  /* of the assembly that a first sender may ask for; 0: any */
     struct frb_node_document document; /* whose freq_channels are all that are received */
     bool ready;                        /* the document is known and the assembly made */
     struct assembly assembly;
-    struct wire_counts counts;
     struct frb_connection connection[FRB_CONNECTIONS];
-    unsigned open; /* connections */
-    /* why the last connection was refused; empty: none since the caller cleared it */
-    char complaint[WIRE_COMPLAINT];
+    unsigned open;           /* connections */
     struct br_error failure; /* of the receiver itself: no memory */
 };
 
 /* Makes the assembly for receiver->document. Errors: BR_E_NO_MEMORY. */
 int frb_receiver_prepare(struct frb_receiver *receiver, struct br_error *error);
 
-/* Listens; counts, complaint and handshake_s are set before. Errors: BR_E_IO. */
-int frb_receiver_listen(struct frb_receiver *receiver, const struct net_address *address,
-                        struct br_error *error);
-
-/* Waits up to `ms` for something to happen and takes it. Then look at assembly_ready. Errors: BR_E_IO,
- * BR_E_NO_MEMORY of the receiver itself; what senders do is counted. */
-int frb_receiver_step(struct frb_receiver *receiver, int ms, struct br_error *error);
 void frb_receiver_free(struct frb_receiver *receiver);
+
+/* The calls of receiver.h. With a document, frb_receiver_prepare comes before `listen`; else there is nothing
+ * to fill until the receiver is ready. */
+extern const struct receiver_format frb_node_receiver;
 
 /* The connection's own steps, without a socket: where the next bytes go, and that n of them are there. False
  * when the connection must be closed. */

@@ -1,4 +1,4 @@
-#include "formats/frb_node/frb_receiver.h"
+#include "formats/frb_node/receive.h"
 #include "buffers/clock.h"
 #include "buffers/half.h"
 #include "formats/common/order.h"
@@ -17,11 +17,11 @@ static bool refuse(struct frb_receiver *r, const char *format, ...) __attribute_
 static bool refuse(struct frb_receiver *r, const char *format, ...)
 {
     va_list args;
-    int used = snprintf(r->complaint, sizeof r->complaint, "a sender was closed: ");
+    int used = snprintf(r->base.complaint, sizeof r->base.complaint, "a sender was closed: ");
     va_start(args, format);
-    vsnprintf(r->complaint + used, sizeof r->complaint - (size_t)used, format, args);
+    vsnprintf(r->base.complaint + used, sizeof r->base.complaint - (size_t)used, format, args);
     va_end(args);
-    r->counts.malformed++;
+    r->base.counts.malformed++;
     return false;
 }
 
@@ -32,10 +32,10 @@ int frb_receiver_prepare(struct frb_receiver *r, struct br_error *error)
                                     .nchannels = d->freq_channels.count,
                                     .row = FRB_NODE_ROW,
                                     .units = d->freq_channels.count,
-                                    .window = r->window,
+                                    .window = r->base.window,
                                     .missing = 0x88,
                                     .nibbles = true,
-                                    .counts = &r->counts};
+                                    .counts = &r->base.counts};
     int status = assembly_create(&r->assembly, error);
     r->ready = status == BR_OK;
     return status;
@@ -181,7 +181,7 @@ static bool adopt(struct frb_receiver *r)
     free(r->document.freq_channels.value);
     r->document.freq_channels = (struct frb_node_ints){distinct, all};
     size_t cells = distinct * r->document.beam_ids.count;
-    if (r->max_bytes > 0 && cells > r->max_bytes / r->window / (FRB_NODE_ROW + 8)) {
+    if (r->max_bytes > 0 && cells > r->max_bytes / r->base.window / (FRB_NODE_ROW + 8)) {
         size_t beams = r->document.beam_ids.count;
         frb_node_free(&r->document);
         return refuse(r, "%zu beams and %zu channels need more memory than is allowed", beams, distinct);
@@ -256,7 +256,7 @@ static void scatter(struct frb_receiver *r, const struct frb_connection *c, stru
             memcpy(block->levels + to * FRB_NODE_ROW, levels + from * FRB_NODE_ROW, FRB_NODE_ROW);
         }
     }
-    *(fresh ? &r->counts.received : &r->counts.duplicate) += 1;
+    *(fresh ? &r->base.counts.received : &r->base.counts.duplicate) += 1;
 }
 
 /* Whether the block is so far ahead that all that the other senders are sending would be late. One whose
@@ -282,7 +282,7 @@ static void place_body(struct frb_receiver *r, struct frb_connection *c)
     uint64_t step = (uint64_t)r->document.seq_per_frb_time_sample * FRB_NODE_STEPS;
     if (far_ahead(r, c, c->seq / step, step)) {
         if (c->state != FRB_HELD)
-            snprintf(r->complaint, sizeof r->complaint,
+            snprintf(r->base.complaint, sizeof r->base.complaint,
                      "a sender's seq %" PRIu64 " is far ahead of the others': it waits for them", c->seq);
         c->state = FRB_HELD;
         return;
@@ -292,10 +292,10 @@ static void place_body(struct frb_receiver *r, struct frb_connection *c)
         c->state = FRB_HELD;
         return;
     }
-    uint64_t duplicates = r->counts.duplicate;
+    uint64_t duplicates = r->base.counts.duplicate;
     if (where == ASSEMBLY_OPEN) scatter(r, c, block);
     r->assembly.since_ns = br_clock_ns();
-    answer(c, where == ASSEMBLY_OPEN && r->counts.duplicate == duplicates);
+    answer(c, where == ASSEMBLY_OPEN && r->base.counts.duplicate == duplicates);
     expect(c, FRB_HEAD, FRB_NODE_HEADER);
 }
 
@@ -395,25 +395,46 @@ static void end(void *owner, unsigned peer)
 static const struct tcp_calls calls = {begin,    room,    got,  may_close, may_be_silent,
                                        is_known, pending, sent, end};
 
-int frb_receiver_listen(struct frb_receiver *r, const struct net_address *address, struct br_error *error)
+static int listen_at(struct receiver *receiver, const struct net_address *address, struct br_error *error)
 {
+    struct frb_receiver *r = (struct frb_receiver *)receiver;
     r->server = (struct tcp_server){.calls = &calls,
                                     .owner = r,
                                     .most = FRB_CONNECTIONS,
-                                    .handshake_s = r->handshake_s,
-                                    .counts = &r->counts,
-                                    .complaint = r->complaint,
-                                    .complaint_size = sizeof r->complaint};
-    return tcp_server_listen(&r->server, address, error);
+                                    .handshake_s = receiver->handshake_s,
+                                    .counts = &receiver->counts,
+                                    .complaint = receiver->complaint,
+                                    .complaint_size = sizeof receiver->complaint};
+    int status = tcp_server_listen(&r->server, address, error);
+    if (status == BR_OK) receiver->port = net_port(r->server.listener);
+    return status;
 }
 
-int frb_receiver_step(struct frb_receiver *r, int ms, struct br_error *error)
+/* What is complete is handed on before more is read: whether a piece that comes again is late or a duplicate
+ * must not depend on how long the frames before it take. */
+static int step(struct receiver *receiver, int ms, struct br_error *error)
 {
+    struct frb_receiver *r = (struct frb_receiver *)receiver;
+    if (assembly_ready(&r->assembly, false) != NULL) return BR_OK;
     frb_receiver_retry(r);
     int status = tcp_server_step(&r->server, r->ready && r->assembly.pressed ? 0 : ms, error);
     if (status != BR_OK) return status;
     if (r->failure.status != BR_OK) return br_fail(error, r->failure.status, "%s", r->failure.text);
     return BR_OK;
+}
+
+static bool fill(struct receiver *receiver, const struct br_stream *stream, bool flush,
+                 struct br_frame *frame)
+{
+    struct frb_receiver *r = (struct frb_receiver *)receiver;
+    if (!assembly_take(&r->assembly, stream, flush, frame)) return false;
+    frb_receiver_retry(r);
+    return true;
+}
+
+static unsigned connected(const struct receiver *receiver)
+{
+    return ((const struct frb_receiver *)receiver)->open;
 }
 
 void frb_receiver_free(struct frb_receiver *r)
@@ -424,3 +445,16 @@ void frb_receiver_free(struct frb_receiver *r)
     assembly_free(&r->assembly);
     frb_node_free(&r->document);
 }
+
+static void free_receiver(struct receiver *receiver)
+{
+    frb_receiver_free((struct frb_receiver *)receiver);
+}
+
+const struct receiver_format frb_node_receiver = {.name = "frb-node",
+                                                  .bytes = sizeof(struct frb_receiver),
+                                                  .listen = listen_at,
+                                                  .step = step,
+                                                  .fill = fill,
+                                                  .connected = connected,
+                                                  .free = free_receiver};

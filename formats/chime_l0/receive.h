@@ -1,4 +1,4 @@
-/* l0_receiver.h - the receiving side of CHIME's L0 packets: packets put together to blocks of all beams and
+/* receive.h - the receiving side of CHIME's L0 packets: packets put together to blocks of all beams and
  * channels.
  *
  * Levels become those of our own 8-bit beams: 0 is missing (255 too), and value = scale (byte - 128) +
@@ -9,12 +9,11 @@
  * them than of the stream's own time: each of these, if it is new, adds a vote up to L0_VOTES, each of the
  * others takes one away, and a second without any takes all. The same brings the stream back, unless blocks
  * of the other time have been handed on already, behind which frames cannot go. What was decided is said. */
-#ifndef BEAMRING_STAGES_COMMON_WIRES_L0_RECEIVER_H
-#define BEAMRING_STAGES_COMMON_WIRES_L0_RECEIVER_H
+#ifndef BEAMRING_FORMATS_CHIME_L0_RECEIVE_H
+#define BEAMRING_FORMATS_CHIME_L0_RECEIVE_H
 
 #include "formats/chime_l0/chime_l0.h"
-#include "formats/links/assembly.h"
-#include "formats/links/net.h"
+#include "formats/links/receiver.h"
 
 #include <sys/socket.h>
 
@@ -26,18 +25,20 @@ struct l0_key {
     unsigned beam, coarse;
 };
 
+/* `window` is in blocks. */
 struct l0_receiver {
-    int fd;
+    struct receiver base;
+    int fd;                /* -1: none */
+    int buffer_bytes;      /* of the socket */
+    const char *interface; /* for multicast, or NULL */
 
     /* what is expected */
     unsigned nupfreq, nsteps, counts_per_sample;
     uint64_t frame0_ns;
     size_t nbeams, ncoarse;
     const uint16_t *beam_ids, *coarse_ids; /* [nbeams], [ncoarse] */
-    unsigned window;                       /* blocks */
 
     struct assembly assembly;
-    struct wire_counts counts;
     uint16_t beam_of[65536], coarse_of[L0_CHANNELS]; /* index + 1; 0: not expected */
     uint64_t strange;                                /* block of the last packet far off */
     struct l0_key agreeing[L0_BELIEVE];              /* the last different packets that agree with it */
@@ -45,8 +46,7 @@ struct l0_receiver {
     uint64_t taken;                                  /* packets since the time was decided on */
     bool moving;                                     /* to block `target`, where it was decided to be; */
     uint64_t target;                                 /* that may be behind what was handed on */
-    const char *complaint;                           /* about the last malformed packet */
-    char notice[256];                                /* what was decided; whoever has said it empties it */
+    const char *why;                                 /* about the last malformed packet */
 
     uint8_t *buffer; /* [L0_BATCH][L0_BUFFER] */
     struct mmsghdr *message;
@@ -60,8 +60,8 @@ int l0_receiver_prepare(struct l0_receiver *receiver, struct br_error *error);
 /* One packet. False: it must wait until a block was handed on (assembly_ready). */
 bool l0_receiver_take(struct l0_receiver *receiver, const uint8_t *bytes, size_t length);
 
-/* Waits up to `ms` for packets and takes them, until one must wait. Errors: BR_E_IO. */
-int l0_receiver_step(struct l0_receiver *receiver, int ms, struct br_error *error);
+/* The calls of receiver.h; l0_receiver_prepare comes before `listen`. */
+extern const struct receiver_format chime_l0_receiver;
 void l0_receiver_free(struct l0_receiver *receiver);
 
 /* Describes what it hands on: uint8 [beam][freq][time], one block a frame, channels descending within each
