@@ -1,5 +1,5 @@
-/* receive.h - frames of E, or of beams, as kotekan's bufferSend sends them: u32 metadata bytes, u32 frame bytes,
- * chordMetadata, the array. The sender's frames may have any length and begin anywhere: they are cut anew. */
+/* receive.h - frames of E, or of beams, as kotekan's bufferSend sends them: u32 metadata bytes, u32 frame
+ * bytes, chordMetadata, the array. The frames may have any length and begin anywhere: they are cut anew. */
 #ifndef BEAMRING_FORMATS_KOTEKAN_RECEIVE_H
 #define BEAMRING_FORMATS_KOTEKAN_RECEIVE_H
 

@@ -1,8 +1,8 @@
 /* receiver.h - one interface for those who put a stream together from what comes over the network.
  *
- * A format's receiver begins with a struct receiver. Whoever has it sets what it expects, calls `listen`, then
- * `step` and `fill` in turn, and `free` at the end, also after a failed `listen`. Nothing here blocks or
- * trusts what it reads: what senders do is counted and told, and is never an error. */
+ * A format's receiver begins with a struct receiver. Its owner sets what it expects, calls `listen`, then
+ * `step` and `fill` in turn, and `free` at the end, also after a failed `listen`. No call blocks or trusts
+ * what it reads. What senders do is counted and told; it is never an error. */
 #ifndef BEAMRING_FORMATS_LINKS_RECEIVER_H
 #define BEAMRING_FORMATS_LINKS_RECEIVER_H
 

@@ -120,7 +120,7 @@ static void save_document(const struct options *o, const struct frb_node_documen
     free(yaml);
 }
 
-/* Receives until it is time to end. `frb` is the same receiver where it learns from its senders what comes. */
+/* Receives until it is time to end. `frb` is the same receiver, where its senders say what comes. */
 static int receive(const struct options *o, struct receiver *r, struct frb_receiver *frb,
                    struct recorder *recorder, struct br_error *error)
 {
