@@ -4,11 +4,11 @@
  *
  * What is sent to a peer at a time is a message of a few pieces of memory; a peer that is down, or breaks in
  * mid-message, misses it and goes on with a later one. */
-#ifndef BEAMRING_STAGES_PACKETIZE_PEERS_H
-#define BEAMRING_STAGES_PACKETIZE_PEERS_H
+#ifndef BEAMRING_FORMATS_LINKS_PEERS_H
+#define BEAMRING_FORMATS_LINKS_PEERS_H
 
+#include "formats/links/host.h"
 #include "formats/links/net.h"
-#include "runtime/stage.h"
 
 #include <sys/uio.h>
 
@@ -20,7 +20,7 @@ struct peer {
     struct net_address to;
     enum peer_state state;
     int fd;
-    void *hello; /* sent first on every connection; owned by the sender */
+    void *hello; /* sent first on every connection; from malloc; peers_free frees it */
     size_t hello_bytes;
     size_t hello_sent;
     struct iovec piece[PEER_PIECES]; /* what remains of the message */
@@ -37,17 +37,25 @@ struct peer {
 };
 
 struct peers {
-    struct br_stage *stage;
+    struct link_host host;
     struct peer *peer; /* [count] */
     size_t count;
     bool acks; /* receivers answer one byte per message */
-    /* go on without a peer that is lost, and try again; else its loss is the stage's failure */
+
+    /* go on without a peer that is lost, and try again; else its loss is an error */
     bool reconnect;
     double connect_s, stall_s, retry_s, idle_s, close_s;
     uint64_t stop_seen; /* when the pipeline was first seen to stop; 0: not yet */
+    bool opened;
+    struct br_error error; /* of what failed */
 };
 
-/* Waits until every peer is up, at most connect_s. Then those that are not have failed, or are down
+/* Resolves `count` addresses, "host:port"; peers_free also follows a failure. Status, as of all below: the
+ * message is in peers->error. */
+int peers_create(struct peers *peers, size_t count, const char *const *address);
+void peers_free(struct peers *peers);
+
+/* Once: waits until every peer is up, at most connect_s. Then those that are not have failed, or are down
  * (reconnect). Status. */
 int peers_open(struct peers *peers);
 
@@ -70,7 +78,10 @@ void peers_close(struct peers *peers);
  * anything: it does not want what it is sent. A destination has accepted when it acknowledged a message, or,
  * where there are no acknowledgements, when it kept a connection over which messages went for a second, or to
  * the end. One that was sent messages and never acknowledged any has not. */
-int peers_verdict(const struct peers *peers);
+int peers_verdict(struct peers *peers);
+
+/* Notes what was sent to each, in units of `what`. */
+void peers_report(const struct peers *peers, const char *what);
 
 /* Closes at once what is still open. */
 void peers_abandon(struct peers *peers);

@@ -3,8 +3,8 @@
  *
  * A destination has a file in XDG_RUNTIME_DIR (or /tmp) whose bytes stand for channels: who sends some holds
  * locks on them. */
-#ifndef BEAMRING_STAGES_PACKETIZE_CHANNEL_LOCK_H
-#define BEAMRING_STAGES_PACKETIZE_CHANNEL_LOCK_H
+#ifndef BEAMRING_FORMATS_FRB_NODE_CHANNEL_LOCK_H
+#define BEAMRING_FORMATS_FRB_NODE_CHANNEL_LOCK_H
 
 #include "formats/common/file_lock.h"
 

@@ -1,4 +1,4 @@
-#include "stages/packetize/channel_lock.h"
+#include "formats/frb_node/channel_lock.h"
 #include "formats/common/order.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* Locks on a destination's channels, by several processes at once. */
-#include "stages/packetize/channel_lock.h"
+#include "formats/frb_node/channel_lock.h"
 
 #include <sched.h>
 #include <setjmp.h>

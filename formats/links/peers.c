@@ -1,15 +1,30 @@
-#include "stages/packetize/peers.h"
+#include "formats/links/peers.h"
 #include "buffers/clock.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { LOOK_MS = 50, ACCEPT_S = 1, FIRST_BACKOFF_NS = 100000000, STOP_PATIENCE_S = 5, MAX_PEERS = 256 };
+
+static void tell(const struct peers *peers, void (*say)(void *owner, const char *text), const char *format,
+                 ...) __attribute__((format(printf, 3, 4)));
+static void tell(const struct peers *peers, void (*say)(void *owner, const char *text), const char *format,
+                 ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    say(peers->host.owner, text);
+}
 
 static uint64_t in_ns(double seconds)
 {
@@ -61,7 +76,7 @@ static void say_who_is_gone(struct peers *peers)
                  gone - 1);
     else if (gone == 1)
         snprintf(text, sizeof text, "destination %.100s is not there", first->to.text);
-    br_stage_trouble(peers->stage, gone > 0 ? text : NULL);
+    peers->host.trouble(peers->host.owner, gone > 0 ? text : NULL);
 }
 
 /* The peer is gone, or was never there. BR_OK when the stage goes on without it. */
@@ -75,12 +90,12 @@ static int lose(struct peers *peers, struct peer *peer, const char *why)
     if (peer->backoff_ns > most) peer->backoff_ns = most;
     peer->retry_at = br_clock_ns() + peer->backoff_ns;
     if (!peers->reconnect)
-        return br_stage_fail(peers->stage, BR_E_IO,
-                             "%s: %s after %llu messages (reconnect: true would go on without it)",
-                             peer->to.text, why, (unsigned long long)peer->sent);
+        return br_fail(&peers->error, BR_E_IO,
+                       "%s: %s after %llu messages (reconnect: true would go on without it)", peer->to.text,
+                       why, (unsigned long long)peer->sent);
     if (was_up || !peer->told)
-        br_stage_warn(peers->stage, "%s: %s after %llu messages; going on without it, and trying again",
-                      peer->to.text, why, (unsigned long long)peer->sent);
+        tell(peers, peers->host.warn, "%s: %s after %llu messages; going on without it, and trying again",
+             peer->to.text, why, (unsigned long long)peer->sent);
     peer->told = true;
     say_who_is_gone(peers);
     return BR_OK;
@@ -107,7 +122,7 @@ static int finish_connecting(struct peers *peers, struct peer *peer)
         snprintf(why, sizeof why, "cannot connect: %s", strerror(reason));
         return lose(peers, peer, why);
     }
-    if (peer->told) br_stage_note(peers->stage, "%s: connected", peer->to.text);
+    if (peer->told) tell(peers, peers->host.note, "%s: connected", peer->to.text);
     peer->state = PEER_UP;
     peer->told = false;
     say_who_is_gone(peers);
@@ -200,7 +215,7 @@ static int serve(struct peers *peers, int ms)
                                   .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
     }
     if (poll(wait, peers->count, ms) < 0 && errno != EINTR)
-        return br_stage_fail(peers->stage, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
+        return br_fail(&peers->error, BR_E_IO, "cannot wait for the network: %s", strerror(errno));
     int status = BR_OK;
     for (size_t i = 0; i < peers->count && status == BR_OK; i++) {
         struct peer *peer = &peers->peer[i];
@@ -217,7 +232,7 @@ static int serve(struct peers *peers, int ms)
 /* True once the pipeline has been stopping for long enough. */
 static bool out_of_patience(struct peers *peers)
 {
-    if (!br_stage_stopping(peers->stage)) return false;
+    if (!peers->host.stopping(peers->host.owner)) return false;
     uint64_t now = br_clock_ns();
     if (peers->stop_seen == 0) peers->stop_seen = now;
     return now - peers->stop_seen > (uint64_t)STOP_PATIENCE_S * 1000000000;
@@ -227,10 +242,11 @@ int peers_open(struct peers *peers)
 {
     uint64_t until = br_clock_ns() + in_ns(peers->connect_s);
     int status = BR_OK;
-    for (size_t i = 0; i < peers->count; i++) peers->peer[i].fd = -1;
+    if (peers->opened) return BR_OK;
+    peers->opened = true;
     if (peers->count > MAX_PEERS)
-        return br_stage_fail(peers->stage, BR_E_INVALID, "%zu destinations; at most %d are possible",
-                             peers->count, MAX_PEERS);
+        return br_fail(&peers->error, BR_E_INVALID, "%zu destinations; at most %d are possible", peers->count,
+                       MAX_PEERS);
     for (;;) {
         size_t up = 0;
         bool reconnect = peers->reconnect;
@@ -245,12 +261,12 @@ int peers_open(struct peers *peers)
         if (status == BR_OK && up < peers->count) status = serve(peers, LOOK_MS);
         peers->reconnect = reconnect;
         if (status != BR_OK || up == peers->count) return status;
-        if (br_clock_ns() >= until || br_stage_stopping(peers->stage)) break;
+        if (br_clock_ns() >= until || peers->host.stopping(peers->host.owner)) break;
     }
     for (size_t i = 0; i < peers->count && status == BR_OK && !peers->reconnect; i++)
         if (peers->peer[i].state != PEER_UP)
-            status = br_stage_fail(peers->stage, BR_E_IO, "%s could not be reached within connect_s = %g s",
-                                   peers->peer[i].to.text, peers->connect_s);
+            status = br_fail(&peers->error, BR_E_IO, "%s could not be reached within connect_s = %g s",
+                             peers->peer[i].to.text, peers->connect_s);
     return status;
 }
 
@@ -297,10 +313,10 @@ int peers_send(struct peers *peers)
             else
                 busy = true;
         }
-        if (busy) br_stage_waits_for(peers->stage, "a receiver that reads too slowly");
+        if (busy) peers->host.waits_for(peers->host.owner, "a receiver that reads too slowly");
         if (busy && status == BR_OK) status = serve(peers, LOOK_MS);
     }
-    br_stage_waits_for(peers->stage, NULL);
+    peers->host.waits_for(peers->host.owner, NULL);
     if (status != BR_OK) return status;
     for (size_t i = 0; i < peers->count; i++) {
         struct peer *peer = &peers->peer[i];
@@ -325,6 +341,7 @@ static bool all_arrived(const struct peer *peer)
 
 void peers_close(struct peers *peers)
 {
+    if (!peers->opened) return;
     bool reconnect = peers->reconnect;
     uint64_t moved = br_clock_ns(), arrived_at = 0, answers = 0;
     peers->reconnect = true; /* what happens now is told, and fails nothing */
@@ -350,8 +367,8 @@ void peers_close(struct peers *peers)
                 peers->peer[i].accepted = true;
         if (!waiting) break;
         if (now - moved > in_ns(peers->close_s + peers->idle_s)) {
-            br_stage_warn(peers->stage, "not everything that was sent has been %s within %g s",
-                          peers->acks ? "answered" : "taken in", peers->close_s);
+            tell(peers, peers->host.warn, "not everything that was sent has been %s within %g s",
+                 peers->acks ? "answered" : "taken in", peers->close_s);
             break;
         }
         bool any = false;
@@ -362,22 +379,20 @@ void peers_close(struct peers *peers)
     peers_abandon(peers);
 }
 
-int peers_verdict(const struct peers *peers)
+int peers_verdict(struct peers *peers)
 {
     for (size_t i = 0; i < peers->count; i++) {
         const struct peer *peer = &peers->peer[i];
         if (!peer->accepted && peers->acks && peer->endings == 0 && peer->sent > 0)
-            return br_stage_fail(
-                peers->stage, BR_E_IO,
-                "%s was sent %llu messages and has acknowledged none; expected a receiver that "
-                "answers (or give `acks: false`)",
-                peer->to.text, (unsigned long long)peer->sent);
+            return br_fail(&peers->error, BR_E_IO,
+                           "%s was sent %llu messages and has acknowledged none; expected a receiver that "
+                           "answers (or give `acks: false`)",
+                           peer->to.text, (unsigned long long)peer->sent);
         if (peer->accepted || peer->endings == 0) continue;
-        return br_stage_fail(
-            peers->stage, BR_E_IO,
-            "%s ended %llu connection%s and never accepted anything; its log says why it does "
-            "not take what is sent",
-            peer->to.text, (unsigned long long)peer->endings, peer->endings == 1 ? "" : "s");
+        return br_fail(&peers->error, BR_E_IO,
+                       "%s ended %llu connection%s and never accepted anything; its log says why it does "
+                       "not take what is sent",
+                       peer->to.text, (unsigned long long)peer->endings, peer->endings == 1 ? "" : "s");
     }
     return BR_OK;
 }
@@ -389,4 +404,43 @@ void peers_abandon(struct peers *peers)
         settle_answers(peers, &peers->peer[i]);
         hang_up(&peers->peer[i]);
     }
+}
+
+int peers_create(struct peers *peers, size_t count, const char *const *address)
+{
+    peers->peer = calloc(count, sizeof *peers->peer);
+    if (peers->peer == NULL)
+        return br_fail(&peers->error, BR_E_NO_MEMORY, "no memory for %zu destinations", count);
+    peers->count = count;
+    for (size_t i = 0; i < count; i++) peers->peer[i].fd = -1;
+    int status = BR_OK;
+    for (size_t i = 0; i < count && status == BR_OK; i++)
+        status = net_resolve(&peers->peer[i].to, address[i], SOCK_STREAM, &peers->error);
+    return status;
+}
+
+void peers_report(const struct peers *peers, const char *what)
+{
+    for (size_t i = 0; i < peers->count && peers->opened; i++) {
+        const struct peer *peer = &peers->peer[i];
+        char answers[160] = "";
+        if (peers->acks)
+            snprintf(answers, sizeof answers,
+                     ", %llu not acknowledged, in the last connection %llu assembled and %llu dropped there",
+                     (unsigned long long)peer->unanswered, (unsigned long long)peer->acked,
+                     (unsigned long long)peer->refused);
+        tell(peers, peers->host.note, "%s: %llu %s sent, %llu missed, %llu connection%s%s", peer->to.text,
+             (unsigned long long)peer->sent, what, (unsigned long long)peer->missed,
+             (unsigned long long)peer->connections, peer->connections == 1 ? "" : "s", answers);
+    }
+}
+
+void peers_free(struct peers *peers)
+{
+    if (peers->peer == NULL) return;
+    peers_abandon(peers);
+    for (size_t i = 0; i < peers->count; i++) free(peers->peer[i].hello);
+    free(peers->peer);
+    peers->peer = NULL;
+    peers->count = 0;
 }
