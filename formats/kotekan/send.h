@@ -1,6 +1,6 @@
 /* send.h - frames as kotekan's bufferSend sends them: u32 metadata bytes, u32 frame bytes, chordMetadata, the
- * array. Receivers know one size of frame only, so that short frames are filled up. A missing sample is sent as
- * zero, for kotekan's stages have no word for it. */
+ * array. Receivers know one size of frame only, so that short frames are filled up. A missing sample is sent
+ * as zero, because kotekan's stages have no word for it. */
 #ifndef BEAMRING_FORMATS_KOTEKAN_SEND_H
 #define BEAMRING_FORMATS_KOTEKAN_SEND_H
 

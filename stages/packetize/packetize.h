@@ -51,7 +51,6 @@ struct packetize {
     size_t nbeams;
     struct destination_param *destination; /* [destinations.count], beams filled in */
     struct peers peers;
-    bool opened;
     void *state;         /* of the format */
     uint64_t told_until; /* base sample up to which the log says what data are made with; 0: none has come */
 };

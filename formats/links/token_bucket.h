@@ -1,6 +1,6 @@
 /* token_bucket.h - pacing: at most `burst` at once, `rate` per second in the long run. */
-#ifndef BEAMRING_STAGES_PACKETIZE_TOKEN_BUCKET_H
-#define BEAMRING_STAGES_PACKETIZE_TOKEN_BUCKET_H
+#ifndef BEAMRING_FORMATS_LINKS_TOKEN_BUCKET_H
+#define BEAMRING_FORMATS_LINKS_TOKEN_BUCKET_H
 
 #include <math.h>
 #include <stdint.h>
