@@ -326,9 +326,9 @@ int br_rational_parse(const char *text, struct br_rational *value, struct br_err
         good = whole > 0 && take_digits(&at, &den, &part) && part > 0;
     }
     if (!good || *at != '\0' || whole + part == 0 || num == 0 || den == 0)
-        return br_fail(error, BR_E_INVALID,
-                       "'%.60s' is no positive fraction; expected a number such as 2560, 1706.25 or 5120/3",
-                       text);
+        return br_fail(
+            error, BR_E_INVALID,
+            "'%.60s' is not a positive fraction; expected a number such as 2560, 1706.25 or 5120/3", text);
     uint64_t divisor = common_divisor(num, den);
     value->num = (int64_t)(num / divisor);
     value->den = (int64_t)(den / divisor);

@@ -1,4 +1,4 @@
-"""embed.py FILE HEADER "TYPE NAME": a C header with the bytes of a file as a constant array, and a 0 behind them."""
+"""embed.py FILE HEADER "TYPE NAME": a C header with the bytes of a file, and a 0, as a constant array."""
 import sys
 
 source, header, array = sys.argv[1:]

@@ -1,4 +1,4 @@
-/* cuda_none.c - cuda.h in a build without the CUDA toolkit: there is no device, and it says why. */
+/* cuda_none.c - cuda.h in a build without the CUDA toolkit: every call fails and says why. */
 #include "kernels/common/cuda.h"
 
 int br_cuda_devices(struct br_why *why)

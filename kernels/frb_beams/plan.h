@@ -17,7 +17,7 @@ struct axis {
     double *next_theta_mhz; /* [nbeams]: of the beams to come */
 };
 
-/* What a worker needs for itself on the CPU; all with some zero rows at the end. */
+/* The memory of one worker on the CPU; all with some zero rows at the end. */
 struct frb_beams_scratch {
     float *weights_m, *weights_n; /* of one channel, where those of all would need too much memory */
     float *field;                 /* [tile][2M][2N] */

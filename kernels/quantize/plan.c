@@ -13,7 +13,7 @@ static int make_cuda(struct br_quantize *plan, struct br_cuda *cuda, struct br_w
 #endif
 }
 
-/* What slow statistics remember. A GPU's state is made with its plan. */
+/* The state of slow statistics. A GPU's state is made with its plan. */
 static int make_slow(struct br_quantize *plan, double constant)
 {
     size_t cells = plan->nchannels * plan->nbeams;

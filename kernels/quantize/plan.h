@@ -13,7 +13,7 @@ extern "C" {
  * time. */
 enum { BEAMS = 256, STEPS = 64 };
 
-/* What a worker needs for itself on the CPU; per beam of a chunk. */
+/* The memory of one worker on the CPU; per beam of a chunk. */
 struct quantize_scratch {
     float *row; /* one time step */
     float *pivot, *sum, *squares, *offset, *divisor, *most;
@@ -53,7 +53,7 @@ struct exact_follow {
     double expected, mean, trend, variance, away, seen, idle;
 };
 
-/* What is stored for `level`, and for a missing sample. */
+/* The stored code of `level`, and of a missing sample. */
 static inline unsigned level_code(unsigned bits, int level)
 {
     return bits == 8 ? (unsigned)(128 + level) : (unsigned)level & 15;
@@ -70,7 +70,7 @@ int br_quantize_cpu_create(struct br_quantize *plan);
 void br_quantize_cpu_destroy(struct br_quantize *plan);
 uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
                          const uint8_t *in_valid, uint8_t *out, float *side);
-/* What this block of each channel weighs, into `step`; counts it. */
+/* Counts this block of each channel and writes its weights to `step`. */
 void br_quantize_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid);
 
 /* Slow statistics on a GPU, with which kernels/frb_beams_quantize/ goes on too: the state [nchannels][nbeams]

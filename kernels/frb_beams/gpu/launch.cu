@@ -197,7 +197,7 @@ size_t grid_shared(unsigned steps, unsigned stage_octets)
     return static_cast<size_t>(mma_grid::STAGES) * steps * 16 * (stage_octets + 1) * sizeof(uint4);
 }
 
-/* What is allowed belongs to the kernel, not to a plan: always the most that any plan needs. */
+/* The limit belongs to the kernel, not to a plan, so it is the largest that any plan needs. */
 int allow_shared(struct br_frb_beams *plan, const void *kernel, size_t bytes, struct br_why *why)
 {
     cudaError_t status =

@@ -67,7 +67,7 @@ int allow_shared(struct br_quantize *plan, kernel of, size_t bytes, struct br_wh
                       cudaGetErrorString(status));
 }
 
-/* What slow statistics remember. */
+/* The state of slow statistics. */
 int make_slow(struct br_quantize *plan, struct br_why *why)
 {
     struct br_quantize_gpu *g = plan->gpu;

@@ -197,7 +197,7 @@ __device__ __forceinline__ void fill_missing(unsigned *const (&x)[TILES], const 
 #pragma unroll
             for (unsigned h = 0; h < TILES; h++) x[h][first + i] = choose(keep, x[h][first + i], pivots[h]);
         }
-        __syncwarp(); /* not all words at once: there are no registers for them */
+        __syncwarp(); /* not all words at once: they would need too many registers */
     }
 }
 
