@@ -1,5 +1,5 @@
-/* send.h - CHIME's L0 packets on their way to several destinations: laid out once, filled block by block by the
- * caller, and sent at a steady rate. */
+/* send.h - CHIME's L0 packets to several destinations: laid out once, filled by the caller block by block,
+ * and sent at a steady rate. */
 #ifndef BEAMRING_FORMATS_CHIME_L0_SEND_H
 #define BEAMRING_FORMATS_CHIME_L0_SEND_H
 

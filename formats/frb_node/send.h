@@ -1,5 +1,5 @@
-/* send.h - the sending side of the FRB-node protocol (frb_node.h). A frame of a 4-bit quantizer with blocks of
- * 256 samples is the body of a minichunk, byte for byte; only its head and scales are made here. */
+/* send.h - the sending side of the FRB-node protocol (frb_node.h). A frame of a 4-bit quantizer with blocks
+ * of 256 samples is the body of a minichunk, byte for byte; only its head and scales are made here. */
 #ifndef BEAMRING_FORMATS_FRB_NODE_SEND_H
 #define BEAMRING_FORMATS_FRB_NODE_SEND_H
 

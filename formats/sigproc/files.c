@@ -1,6 +1,5 @@
-#include "stages/filterbank/files.h"
+#include "formats/sigproc/files.h"
 #include "formats/common/fileio.h"
-#include "stages/common/stage/earlier.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,32 +17,6 @@ static void path_of(const struct files *files, size_t i, char path[FILES_PATH])
     char name[FILES_NAME] = "";
     files->name(files->owner, i, name);
     snprintf(path, FILES_PATH, "%.4090s/%.255s", files->directory, name);
-}
-
-static const char *after(const char *name, const char *word)
-{
-    size_t n = strlen(word), digits;
-    if (strncmp(name, word, n) != 0) return name;
-    digits = strspn(name + n, "0123456789");
-    return digits > 0 ? name + n + digits : name;
-}
-
-/* PREFIX, four digits or more, perhaps _bandN, perhaps _partN, .fil; or the same without digits, .gaps. */
-static bool is_ours(const char *name, const char *prefix)
-{
-    size_t n = strlen(prefix);
-    if (strncmp(name, prefix, n) != 0) return false;
-    size_t digits = strspn(name + n, "0123456789");
-    const char *rest = after(after(name + n + digits, "_band"), "_part");
-    if (strcmp(name + n, "s.csv") == 0) return true; /* which beam is where */
-    return (digits >= 4 && strcmp(rest, ".fil") == 0) || (digits == 0 && strcmp(rest, ".gaps") == 0);
-}
-
-int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error)
-{
-    if (away) return earlier_remove(directory, prefix, is_ours, error);
-    earlier_files(directory, prefix, is_ours, found, FILES_PATH);
-    return BR_OK;
 }
 
 int files_create(struct files *files, size_t count, struct br_error *error)

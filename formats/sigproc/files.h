@@ -1,7 +1,7 @@
 /* files.h - many files that grow at their end: all open when the system allows, else opened for each write.
  */
-#ifndef BEAMRING_STAGES_FILTERBANK_FILES_H
-#define BEAMRING_STAGES_FILTERBANK_FILES_H
+#ifndef BEAMRING_FORMATS_SIGPROC_FILES_H
+#define BEAMRING_FORMATS_SIGPROC_FILES_H
 
 #include "buffers/error.h"
 
@@ -21,11 +21,6 @@ struct files {
     int *fd;        /* [count], -1: closed */
     uint64_t *size; /* [count] bytes that are whole */
 };
-
-/* Looks for files of an earlier run, PREFIXnnnn.fil and PREFIX.gaps with what may stand before the dot:
- * copies the name of one to `found` (FILES_PATH; empty when there is none), or removes them all. Errors:
- * BR_E_IO. */
-int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error);
 
 /* Makes the directory and those above it if there is none, and asks the system for as many open files as are
  * needed; with fewer than that, files are opened for each write. Errors: BR_E_NO_MEMORY, BR_E_IO. Free with

@@ -4,12 +4,12 @@
  * channels are the file's own (sample 0 is its first, channel 0 its highest frequency); WEIGHT is 0 for
  * missing, else the valid fraction in 255ths of a sample that was measured in part. What no line covers is
  * complete. One file serves all beams of a band, and it exists only when there is something to say. */
-#ifndef BEAMRING_STAGES_FILTERBANK_MISSING_H
-#define BEAMRING_STAGES_FILTERBANK_MISSING_H
+#ifndef BEAMRING_FORMATS_SIGPROC_MISSING_H
+#define BEAMRING_FORMATS_SIGPROC_MISSING_H
 
 #include "buffers/frame.h"
+#include "formats/sigproc/files.h"
 #include "formats/sigproc/sigproc.h"
-#include "stages/filterbank/files.h"
 
 struct missing {
     char path[FILES_PATH];

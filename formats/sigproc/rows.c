@@ -1,4 +1,4 @@
-#include "stages/filterbank/rows.h"
+#include "formats/sigproc/rows.h"
 
 #include "buffers/half.h"
 

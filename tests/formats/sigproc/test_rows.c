@@ -1,5 +1,5 @@
 /* rows: the levels of frames of 4 and 8 bits, by their places in the bytes. */
-#include "stages/filterbank/rows.h"
+#include "formats/sigproc/rows.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "stages/filterbank/missing.h"
+#include "formats/sigproc/missing.h"
 
 #include "buffers/output.h"
 

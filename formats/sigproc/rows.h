@@ -1,6 +1,6 @@
 /* rows.h - frames of beams turned into the rows of filterbank files: time after time, frequency falling. */
-#ifndef BEAMRING_STAGES_FILTERBANK_ROWS_H
-#define BEAMRING_STAGES_FILTERBANK_ROWS_H
+#ifndef BEAMRING_FORMATS_SIGPROC_ROWS_H
+#define BEAMRING_FORMATS_SIGPROC_ROWS_H
 
 #include "buffers/frame.h"
 #include "formats/sigproc/sigproc.h"
