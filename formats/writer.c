@@ -87,12 +87,12 @@ FILE *writer_stream(struct file_writer *w, uint64_t number)
 
 void writer_to_disk(const struct file_writer *w)
 {
-    if (w->host.disk != NULL) w->host.disk(w->host.owner, true);
+    if (w->host.disk != NULL) w->host.disk(w->host.disk_owner, true);
 }
 
 int writer_from_disk(const struct file_writer *w, int why)
 {
-    bool wanted = w->host.disk == NULL || w->host.disk(w->host.owner, false);
+    bool wanted = w->host.disk == NULL || w->host.disk(w->host.disk_owner, false);
     return wanted || why != 0 ? why : ECANCELED;
 }
 

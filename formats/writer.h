@@ -49,7 +49,8 @@ struct writer_host {
     /* Brackets what may wait for a disk: true before, false after it. In between the writer touches nothing
      * but its own memory. Returns false when nobody wants the file any more; the writer then ends with
      * BR_E_STOPPED. */
-    bool (*disk)(void *owner, bool there);
+    bool (*disk)(void *disk_owner, bool there);
+    void *disk_owner;
     /* The updates that data are made with, as text for headers: those that hold at base sample `first` or
      * begin before `end`; and those that begin in [first, end). Both return the text's length, and write at
      * most `size` bytes with the final zero. */

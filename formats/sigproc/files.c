@@ -28,14 +28,6 @@ int files_create(struct files *files, size_t count, struct br_error *error)
     if (files->fd == NULL || files->size == NULL)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu files", count);
 
-    char path[FILES_PATH];
-    snprintf(path, sizeof path, "%s", files->directory);
-    if (fileio_make_directory(path) != 0)
-        return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", files->directory, strerror(errno));
-    if (access(files->directory, W_OK | X_OK) != 0)
-        return br_fail(error, BR_E_IO, "cannot write to the directory %s: %s", files->directory,
-                       strerror(errno));
-
     struct rlimit limit;
     files->keep_open = getrlimit(RLIMIT_NOFILE, &limit) == 0;
     if (files->keep_open && limit.rlim_cur < count + OTHERS) {

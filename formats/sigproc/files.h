@@ -22,9 +22,8 @@ struct files {
     uint64_t *size; /* [count] bytes that are whole */
 };
 
-/* Makes the directory and those above it if there is none, and asks the system for as many open files as are
- * needed; with fewer than that, files are opened for each write. Errors: BR_E_NO_MEMORY, BR_E_IO. Free with
- * files_destroy, also after a failure. */
+/* Asks the system for as many open files as are needed; with fewer than that, files are opened for each
+ * write. Errors: BR_E_NO_MEMORY. Free with files_destroy, also after a failure. */
 int files_create(struct files *files, size_t count, struct br_error *error);
 
 /* Creates file i with these bytes. */

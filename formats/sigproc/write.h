@@ -1,7 +1,7 @@
 /* write.h - intensity beams into SIGPROC files, one per beam and band.
  *
- * All files of a band grow together, in whole samples. Nothing in a header depends on a file's length, so that
- * a search can read files while they grow. */
+ * All files of a band grow together, in whole samples. Nothing in a header depends on a file's length, so
+ * that a search can read files while they grow. */
 #ifndef BEAMRING_FORMATS_SIGPROC_WRITE_H
 #define BEAMRING_FORMATS_SIGPROC_WRITE_H
 
@@ -32,7 +32,7 @@ struct sigproc_writer {
     uint64_t written; /* steps in all */
 };
 
-/* Reserves memory; sigproc_writer_open makes the directory and the table of beams. Errors: BR_E_NO_MEMORY,
+/* Reserves memory; sigproc_writer_open writes the table of beams. Errors: BR_E_NO_MEMORY,
  * BR_E_IO; sigproc_writer_free follows in either case. */
 int sigproc_writer_create(struct sigproc_writer *writer, struct br_error *error);
 int sigproc_writer_open(struct sigproc_writer *writer, struct br_error *error);

@@ -2,6 +2,7 @@
 #include "buffers/output.h"
 #include "formats/common/fileio.h"
 #include "stages/common/stage/made_with.h"
+#include "stages/common/stage/writing.h"
 #include "stages/dump/dump.h"
 
 #include <errno.h>
@@ -35,11 +36,6 @@ static bool at_disk(void *owner, bool there)
     if (!there) return writer_comes_back(h, h->busy_with);
     writer_goes_to_disk(h);
     return true;
-}
-
-static size_t held(void *owner, uint64_t first, uint64_t end, char *text, size_t size)
-{
-    return made_with(((struct hand *)owner)->writer->stage, first, end, text, size);
 }
 
 /* --- the file's place ----------------------------------------------------------------------------- */
@@ -257,13 +253,16 @@ enum dump_state piece_write(struct hand *h, const struct dump *d, struct piece *
                                       .dish = d->dish,
                                       .ndishes = d->ndishes,
                                       .all_dishes = s->ndish};
-    f.writer = (struct file_writer){
-        .format = d->format,
-        .stream = &f.stream,
-        .host = {.owner = h, .disk = at_disk, .held = held, .updates_room = made_with_room(h->writer->stage)},
-        .state = calloc(1, d->format->size),
-        .lossy = true, /* as well as it can be said */
-        .window = &f.window};
+    f.writer = (struct file_writer){.format = d->format,
+                                    .stream = &f.stream,
+                                    .host = writing_host(h->writer->stage),
+                                    .state = calloc(1, d->format->size),
+                                    .lossy = true, /* as well as it can be said */
+                                    .window = &f.window};
+    f.writer.host.note = NULL;
+    f.writer.host.disk = at_disk;
+    f.writer.host.disk_owner = h;
+    f.writer.host.updates_room = made_with_room(h->writer->stage);
     int status = f.writer.state != NULL ? write_file(h, &f) : writer_no_memory(&f.writer, d->format->size);
     free(f.writer.state);
     p->missing = f.writer.lacking;

@@ -1,5 +1,4 @@
 /* filterbank - intensity beams into SIGPROC files: what a stage has to do for formats/sigproc/write.h. */
-#include "formats/common/fileio.h"
 #include "formats/sigproc/write.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
@@ -139,14 +138,8 @@ static int configure(struct br_stage *stage, void *self)
     status = br_stage_writes_files(stage, br_stage_given(stage, "prefix") ? "prefix" : "directory",
                                    fb->directory, fb->prefix, ".fil");
     if (status != BR_OK) return status;
-    char found[FILES_PATH];
-    earlier_files(fb->directory, fb->prefix, is_ours, found, sizeof found);
-    if (found[0] != '\0' && !fb->overwrite)
-        status = br_stage_fail_run_at(
-            stage, "directory",
-            "%s exists and would be lost; move it away, choose another directory or prefix, "
-            "or set overwrite: true",
-            found);
+    const struct earlier earlier = {fb->directory, fb->prefix, fb->overwrite, is_ours};
+    status = earlier_check(stage, "directory", &earlier);
     if (status != BR_OK) return status;
     struct sigproc_writer *w = &fb->writer;
     w->stream = in;
@@ -179,8 +172,6 @@ static int start(struct br_stage *stage, void *self)
     struct filterbank *fb = self;
     struct sigproc_writer *w = &fb->writer;
     struct br_error error = {0};
-    char path[FILES_PATH];
-    fb->claim.fd = -1;
     w->directory = fb->directory;
     w->prefix = fb->prefix;
     w->source = fb->source;
@@ -191,12 +182,10 @@ static int start(struct br_stage *stage, void *self)
     w->machine_id = (int)fb->machine_id;
     w->disk = at_disk;
     w->owner = stage;
-    snprintf(path, sizeof path, "%s", fb->directory);
-    fileio_make_directory(path); /* sigproc_writer_open says what is wrong */
-    if (sigproc_writer_create(w, &error) != BR_OK ||
-        earlier_claim(&fb->claim, fb->directory, fb->prefix, &error) != BR_OK ||
-        (fb->overwrite && earlier_remove(fb->directory, fb->prefix, is_ours, &error) != BR_OK) ||
-        sigproc_writer_open(w, &error) != BR_OK)
+    const struct earlier earlier = {fb->directory, fb->prefix, fb->overwrite, is_ours};
+    int status = earlier_begin(stage, &earlier, &fb->claim);
+    if (status != BR_OK) return status;
+    if (sigproc_writer_create(w, &error) != BR_OK || sigproc_writer_open(w, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     return BR_OK;
 }

@@ -1,18 +1,11 @@
 /* record - any stream into files: what a stage has to do for a writer of formats/ (formats/writer.h). */
-#include "formats/common/fileio.h"
-#include "formats/writer.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/made_with.h"
-#include "stages/common/stage/shape.h"
+#include "stages/common/stage/writing.h"
 #include "stages/record_description.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-_Static_assert((int)MADE_WITH_ROOM <= (int)WRITER_UPDATES, "room for the updates");
 
 struct record {
     const char *directory, *prefix, *format, *coding; /* parameters */
@@ -63,31 +56,10 @@ static bool is_ours(const char *name, const char *prefix)
                             strcmp(rest, ".dada.updates") == 0);
 }
 
-/* --- the writer's host ---------------------------------------------------------------------------- */
-
-static void note(void *owner, const char *text)
+static struct earlier earlier_of(const struct record *r, const struct writer_format *format)
 {
-    br_stage_note(owner, "%s", text);
+    return (struct earlier){r->directory, r->prefix, r->overwrite, format == &dada_files ? is_ours : NULL};
 }
-
-static size_t held(void *owner, uint64_t first, uint64_t end, char *text, size_t size)
-{
-    return made_with(owner, first, end, text, size);
-}
-
-static size_t begun(void *owner, uint64_t first, uint64_t end, char *text, size_t size)
-{
-    return br_stage_updates_begun(owner, first, end, text, size);
-}
-
-static int failed(struct br_stage *stage, const struct file_writer *w, int status)
-{
-    if (status == BR_OK) return BR_OK;
-    return w->at != NULL ? br_stage_fail_at(stage, w->at, "%s", w->error.text)
-                         : br_stage_fail(stage, status, "%s", w->error.text);
-}
-
-/* --- the stage ------------------------------------------------------------------------------------- */
 
 static int check_names(struct br_stage *stage, const struct record *r, const struct writer_format *format)
 {
@@ -104,14 +76,9 @@ static int check_names(struct br_stage *stage, const struct record *r, const str
     snprintf(found, sizeof found, "%s_", r->prefix);
     snprintf(suffix, sizeof suffix, ".%s", format->suffix);
     int status = br_stage_writes_files(stage, "prefix", r->directory, found, suffix);
-    if (status != BR_OK || r->overwrite || format != &dada_files) return status;
-    earlier_files(r->directory, r->prefix, is_ours, found, sizeof found);
-    return found[0] == '\0'
-               ? BR_OK
-               : br_stage_fail_run_at(stage, "prefix",
-                                      "%s exists: an earlier recording would be lost; move it away, choose "
-                                      "another prefix or directory, or set overwrite: true",
-                                      found);
+    if (status != BR_OK || format != &dada_files) return status;
+    struct earlier earlier = earlier_of(r, format);
+    return earlier_check(stage, "prefix", &earlier);
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -124,7 +91,7 @@ static int configure(struct br_stage *stage, void *self)
     *w = (struct file_writer){
         .format = format,
         .stream = br_stage_input(stage, 0),
-        .host = {.owner = stage, .note = note, .held = held, .begun = begun},
+        .host = writing_host(stage),
         .state = br_stage_alloc(stage, format->size),
         .directory = r->directory,
         .prefix = r->prefix,
@@ -137,31 +104,20 @@ static int configure(struct br_stage *stage, void *self)
     status = writer_refuses(w);
     if (status == BR_OK && w->losses[0] != '\0')
         br_stage_warn(stage, "in the format %s is lost: %s", format->name, w->losses);
-    return failed(stage, w, status);
+    return writing_status(stage, w, status);
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct record *r = self;
     struct file_writer *w = &r->writer;
-    struct br_error error = {0};
-    char path[WRITER_PATH];
-    r->claim.fd = -1;
+    struct earlier earlier = earlier_of(r, w->format);
     w->host.updates_room = made_with_room(stage);
-    snprintf(path, sizeof path, "%s", r->directory);
-    if (fileio_make_directory(path) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot make the directory %s: %s", r->directory,
-                             strerror(errno));
-    if (access(r->directory, W_OK | X_OK) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
-                             strerror(errno));
-    if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK ||
-        (r->overwrite && w->format == &dada_files &&
-         earlier_remove(r->directory, r->prefix, is_ours, &error) != BR_OK))
-        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
-    int status = writer_open(w);
+    int status = earlier_begin(stage, &earlier, &r->claim);
+    if (status != BR_OK) return status;
+    status = writer_open(w);
     r->ready = status == BR_OK;
-    return failed(stage, w, status);
+    return writing_status(stage, w, status);
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -171,7 +127,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     br_stage_waits_for(stage, "the disk");
     int status = writer_put(&r->writer, io->in[0]);
     br_stage_waits_for(stage, NULL);
-    return status == BR_OK ? BR_CONSUMED : failed(stage, &r->writer, status);
+    return status == BR_OK ? BR_CONSUMED : writing_status(stage, &r->writer, status);
 }
 
 static int stop(struct br_stage *stage, void *self)
@@ -193,7 +149,7 @@ static int stop(struct br_stage *stage, void *self)
                       w->format->suffix);
     else if (r->ready)
         br_stage_warn(stage, "no %s came, so there is no file", w->started ? "valid sample" : "data");
-    return failed(stage, w, status);
+    return writing_status(stage, w, status);
 }
 
 BR_STAGE_EXPORT = {

@@ -4,7 +4,6 @@
  * behind each. */
 #include "formats/uvh5/file.h"
 
-#include "formats/common/fileio.h"
 #include "formats/uvh5/apparent.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
@@ -12,7 +11,6 @@
 #include "stages/common/stage/shape.h"
 #include "stages/uvh5_description.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -133,13 +131,8 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%.160s_", u->prefix);
     status = br_stage_writes_files(stage, "prefix", u->directory, found, ".uvh5");
-    if (status != BR_OK || u->overwrite) return status;
-    earlier_files(u->directory, u->prefix, is_ours, found, sizeof found);
-    if (found[0] == '\0') return BR_OK;
-    return br_stage_fail_run_at(stage, "prefix",
-                                "%s exists and would be lost; move it away, choose another prefix or "
-                                "directory, or set overwrite: true",
-                                found);
+    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours};
+    return status == BR_OK ? earlier_check(stage, "prefix", &earlier) : status;
 }
 
 /* HDF5 knows no threads unless it was built so, and a pipeline may have several of these. */
@@ -148,17 +141,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int start(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
-    u->claim.fd = -1;
+    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours};
     u->file = (struct uvh5_file){.store = {.file = -1}, .header = -1, .data = -1};
-    snprintf(u->path, sizeof u->path, "%s", u->directory);
-    if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
-                             strerror(errno));
-    struct br_error error = {0};
-    if (earlier_claim(&u->claim, u->directory, u->prefix, &error) != BR_OK ||
-        (u->overwrite && earlier_remove(u->directory, u->prefix, is_ours, &error) != BR_OK))
-        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
-    return BR_OK;
+    return earlier_begin(stage, &earlier, &u->claim);
 }
 
 /* Completes the open file. */
