@@ -80,7 +80,7 @@ int gains_file_write(const struct gains_file *g, const char *path, bool overwrit
     int why = hdf5_store_close(&store, write_all(store.file, g));
     hdf5_store_free(&store);
     if (why != 0) br_fail(error, BR_E_IO, "%s cannot be written: %s", path, strerror(why));
-    if (why == 0 && br_output_rename(part, path, error) == BR_OK) return BR_OK;
+    if (why == 0 && br_output_publish(part, path, error) == BR_OK) return BR_OK;
     unlink(part);
     return BR_E_IO;
 }

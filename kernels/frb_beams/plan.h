@@ -99,17 +99,6 @@ bool br_frb_beams_cuda_alike(const struct br_frb_beams *a, const struct br_frb_b
 void br_frb_beams_cuda_exchange(struct br_frb_beams *a, struct br_frb_beams *b);
 void br_frb_beams_cuda_destroy(struct br_frb_beams *plan);
 
-/* What another kernel needs to form a grid of beams with the same bits: see grid.cuh for the weights. They
- * change when the beams are steered. */
-struct br_frb_beams_grid {
-    const void *weights_q, *weights_p; /* on the device */
-    unsigned np, nq, bx, by, j_blocks, i_tiles, q_steps, p_blocks;
-    float middle_scale, scale;
-};
-
-/* False for a plan whose beams are not on a grid, or not on a GPU, or in float32. */
-bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct br_frb_beams_grid *grid);
-
 #ifdef __cplusplus
 }
 #endif

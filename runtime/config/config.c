@@ -1,6 +1,8 @@
 /* config.c - the config as an object: loading, and the list of mistakes. See config.h. */
 #include "runtime/config/parts.h"
 
+#include "runtime/base/plain.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

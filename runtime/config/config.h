@@ -85,10 +85,6 @@ size_t br_config_fill(struct br_config *config, const struct br_node *map, const
  * or does not fit into 64 bits. */
 bool br_parse_whole(const char *text, int64_t *number);
 
-/* Makes a text of a file or a peer harmless to terminals: control characters other than a new line or a tab,
- * and bytes that are no UTF-8, become '?'. */
-void br_text_plain(char *text);
-
 /* The entry of the NULL-terminated `names` most like `word`, or NULL when none is near enough to suggest. */
 const char *br_suggest(const char *word, const char *const *names);
 

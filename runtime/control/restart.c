@@ -29,7 +29,7 @@ struct loading {
 
 void node_unload(struct node_pipeline *pipeline)
 {
-    br_graph_destroy(pipeline->graph);
+    br_pipeline_destroy(pipeline->graph);
     br_config_free(pipeline->config);
     *pipeline = (struct node_pipeline){0};
 }
@@ -51,7 +51,7 @@ int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, b
     int status = br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
     if (status == BR_OK) status = br_ranks_agree(o->ranks, br_config_digest(pipeline->config), &error);
     if (status == BR_OK)
-        status = br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
+        status = br_pipeline_build(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
     if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
         if (for_others)
             print_for_others(o, pipeline->config, out);

@@ -7,7 +7,7 @@
 #define BEAMRING_RUNTIME_CONTROL_SERVER_H
 
 #include "runtime/control/facts.h"
-#include "runtime/control/settings.h"
+#include "runtime/graph/settings.h"
 
 #include <ev.h>
 #include <jansson.h>

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,17 +182,6 @@ static int write_head(int fd, json_t *stages)
     return why;
 }
 
-/* A name that is new, or another file's now, is on the disk once its directory is. */
-static void sync_directory(const char *path)
-{
-    char copy[PATH_MAX];
-    if (strlen(path) >= sizeof copy) return;
-    int fd = open(dirname(strcpy(copy, path)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    close(fd);
-}
-
 static void fail(struct br_journal *journal, const char *what, int why)
 {
     pthread_mutex_lock(&journal->told);
@@ -236,13 +224,12 @@ void br_journal_replace(struct br_journal *journal, json_t *stages, const json_t
     {
         if (why == 0) why = write_line(fd, line);
     }
-    if (why == 0 && (fsync(fd) != 0 || br_output_rename(path, journal->path, NULL) != BR_OK)) why = errno;
+    if (why == 0 && br_output_publish(path, journal->path, NULL) != BR_OK) why = EIO;
     if (why != 0) { /* the old one is as good, only longer */
         if (fd >= 0) close(fd);
         unlink(path);
         return;
     }
-    sync_directory(journal->path);
     close(journal->fd);
     journal->fd = fd;
 }
@@ -277,7 +264,7 @@ void br_journal_open(struct br_journal *journal, const char *path, json_t *stage
         int why = write_head(journal->fd, stages);
         if (why == 0 && fsync(journal->fd) != 0) why = errno;
         if (why != 0) good = refuse(journal, "it cannot be written: %s", strerror(why));
-        sync_directory(path);
+        br_output_sync_directory(path);
     }
     if (good) {
         *lines = found;

@@ -18,7 +18,7 @@ uint64_t br_updates_earliest(const struct br_graph *graph)
 {
     uint64_t earliest = 0;
     for (size_t s = 0; s < graph->nfile; s++) {
-        uint64_t taken = atomic_load(&graph->stage[s].updates.taken);
+        uint64_t taken = atomic_load(&graph->stage[s].state->updates.taken);
         if (taken > earliest) earliest = taken;
     }
     return earliest;
@@ -48,7 +48,7 @@ uint64_t br_update_taken(const struct br_update_request *request)
 {
     uint64_t most = 0;
     for (size_t i = 0; i < request->nstages; i++) {
-        uint64_t taken = atomic_load(&request->stage[i]->updates.taken);
+        uint64_t taken = atomic_load(&request->stage[i]->state->updates.taken);
         if (taken > most) most = taken;
     }
     return most;
@@ -88,11 +88,11 @@ static void drop(struct plan *plan)
 static const struct br_change *before_sample(struct br_stage *stage, uint64_t sample,
                                              const struct br_node **values, struct br_change **behind)
 {
-    pthread_mutex_t *mutex = &stage->graph->updates->mutex;
+    pthread_mutex_t *mutex = &stage->graph->state->updates->mutex;
     pthread_mutex_lock(mutex);
     const struct br_change *before = NULL;
-    struct br_change *c = atomic_load(&stage->updates.first);
-    const struct br_change *last = stage->updates.last;
+    struct br_change *c = atomic_load(&stage->state->updates.first);
+    const struct br_change *last = stage->state->updates.last;
     for (; c != NULL && c->sample <= sample; c = c->next) before = c;
     *behind = c;
     pthread_mutex_unlock(mutex);
@@ -140,7 +140,7 @@ static int plan_stage(struct plan *plan, struct br_update *update, struct br_sta
 /* Under the mutex. Puts a change in its place by sample, behind those that came before it. */
 static void link_change(struct br_change *change)
 {
-    struct br_stage_updates *u = &change->stage->updates;
+    struct br_stage_updates *u = &change->stage->state->updates;
     struct br_change *before = NULL, *c = atomic_load(&u->first);
     for (; c != NULL && c->sample <= change->sample; c = c->next) before = c;
     change->next = c;
@@ -152,7 +152,7 @@ static void link_change(struct br_change *change)
 
 static void unlink_change(struct br_change *change)
 {
-    struct br_stage_updates *u = &change->stage->updates;
+    struct br_stage_updates *u = &change->stage->state->updates;
     struct br_change *c = atomic_load(&u->first);
     if (c == change) {
         atomic_store(&u->first, change->next);
@@ -164,7 +164,7 @@ static void unlink_change(struct br_change *change)
 
 static bool is_due(const struct br_change *change)
 {
-    const struct br_change *c = atomic_load(&change->stage->updates.first);
+    const struct br_change *c = atomic_load(&change->stage->state->updates.first);
     while (c != NULL && c != change) c = c->next;
     return c != NULL;
 }
@@ -175,12 +175,13 @@ enum linked { LINKED, TOO_LATE, PLAN_AGAIN, HAS_ENDED };
 static enum linked judge(const struct plan *plan, const struct br_update_request *request, uint64_t now)
 {
     for (size_t i = 0; i < request->nstages; i++)
-        if (atomic_load(&request->stage[i]->ended)) return HAS_ENDED;
+        if (atomic_load(&request->stage[i]->state->ended)) return HAS_ENDED;
     for (size_t i = 0; i < plan->count; i++) {
         const struct br_change *c = plan->made[i];
         if (plan->instead[i] != NULL) continue;
         if (request->at == BR_AT_NOW && c->next != NULL && c->next->sample <= now) return PLAN_AGAIN;
-        if (request->at != BR_AT_NOW && c->sample < atomic_load(&c->stage->updates.taken)) return TOO_LATE;
+        if (request->at != BR_AT_NOW && c->sample < atomic_load(&c->stage->state->updates.taken))
+            return TOO_LATE;
     }
     return LINKED;
 }
@@ -245,11 +246,11 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
         int status = BR_OK;
         for (size_t i = 0; i < request->nstages && status == BR_OK; i++)
             status = plan_stage(&plan, update, request->stage[i], request->values[i], now);
-        if (status == BR_OK) linked = link_plan(graph->updates, &plan, request, &now);
+        if (status == BR_OK) linked = link_plan(graph->state->updates, &plan, request, &now);
         *earliest = br_update_taken(request);
         if (status == BR_OK && linked == LINKED) {
             update->sample = plan.made[0]->sample;
-            settle(graph->updates, &plan, update);
+            settle(graph->state->updates, &plan, update);
             return BR_UPDATE_OK;
         }
         drop(&plan);
@@ -279,7 +280,7 @@ bool br_update_is_far(const struct br_update *update, const struct br_update_req
 {
     bool far = false;
     for (size_t i = 0; i < request->nstages && update->at != BR_AT_NOW; i++) {
-        uint64_t taken = atomic_load(&request->stage[i]->updates.taken),
+        uint64_t taken = atomic_load(&request->stage[i]->state->updates.taken),
                  sample = moment_of(update, request->stage[i], taken);
         double sample_s = br_stream_sample_s(br_update_stream(request->stage[i]));
         far = far || (sample > taken && (double)(sample - taken) * sample_s > BR_UPDATES_SOON_S);
@@ -293,10 +294,10 @@ bool br_update_is_far(const struct br_update *update, const struct br_update_req
 static int plan_without(struct plan *plan, const struct br_change *gone)
 {
     struct br_stage *stage = gone->stage;
-    pthread_mutex_t *mutex = &stage->graph->updates->mutex;
+    pthread_mutex_t *mutex = &stage->graph->state->updates->mutex;
     pthread_mutex_lock(mutex);
-    const struct br_change *before = stage->updates.last;
-    struct br_change *c = atomic_load(&stage->updates.first);
+    const struct br_change *before = stage->state->updates.last;
+    struct br_change *c = atomic_load(&stage->state->updates.first);
     for (; c != NULL && c != gone; c = c->next) before = c;
     struct br_change *behind = c != NULL ? c->next : NULL;
     pthread_mutex_unlock(mutex);
@@ -324,7 +325,7 @@ static bool unlink_update(struct br_updates *updates, const struct plan *plan, c
     pthread_mutex_lock(&updates->mutex);
     for (size_t i = 0; i < update->nchanges; i++) {
         const struct br_change *c = update->change[i];
-        good = good && is_due(c) && c->sample >= atomic_load(&c->stage->updates.taken);
+        good = good && is_due(c) && c->sample >= atomic_load(&c->stage->state->updates.taken);
     }
     for (size_t i = 0; i < plan->count; i++) good = good && is_due(plan->instead[i]);
     for (size_t i = 0; good && i < update->nchanges; i++) unlink_change(update->change[i]);
@@ -343,11 +344,11 @@ enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_upda
     int status = BR_OK;
     for (size_t i = 0; i < update->nchanges && status == BR_OK; i++)
         status = plan_without(&plan, update->change[i]);
-    if (status == BR_OK && unlink_update(graph->updates, &plan, update)) {
-        settle(graph->updates, &plan, update);
-        pthread_mutex_lock(&graph->updates->records);
+    if (status == BR_OK && unlink_update(graph->state->updates, &plan, update)) {
+        settle(graph->state->updates, &plan, update);
+        pthread_mutex_lock(&graph->state->updates->records);
         for (size_t i = 0; i < update->nchanges; i++) br_change_discard(update->change[i]);
-        pthread_mutex_unlock(&graph->updates->records);
+        pthread_mutex_unlock(&graph->state->updates->records);
         return BR_UPDATE_OK;
     }
     drop(&plan);

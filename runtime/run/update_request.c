@@ -123,8 +123,8 @@ static void check_files(struct br_config *config, const struct br_update_request
     for (size_t i = 0; i < request->nstages; i++)
         for (size_t k = 0; k < request->values[i]->count; k++) {
             const char *name = request->values[i]->key[k]->text;
-            const struct br_node *file =
-                br_update_file(br_update_param(request->stage[i]->type, name), request->values[i]->item[k]);
+            const struct br_node *file = br_update_file(br_stage_type_param(request->stage[i]->type, name),
+                                                        request->values[i]->item[k]);
             if (file == NULL || stat(file->text, &info) != 0 || S_ISREG(info.st_mode)) continue;
             br_config_error(config, file, "stage '%s': %s: '%.200s' is %s; expected a file",
                             request->stage[i]->name, name, file->text,
@@ -237,7 +237,7 @@ static uint64_t hash_values(const struct br_stage_type *type, const struct br_no
     uint64_t hash = 0;
     for (size_t i = 0; i < values->count; i++) {
         const char *name = values->key[i]->text;
-        uint64_t item = hash_value(br_update_param(type, name), values->item[i]);
+        uint64_t item = hash_value(br_stage_type_param(type, name), values->item[i]);
         hash += add_bytes(hash_of(name), &item, sizeof item);
     }
     return hash;

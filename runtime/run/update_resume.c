@@ -17,13 +17,13 @@ static json_t *moment_of(enum br_update_at at, uint64_t sample, int64_t time_ns)
 
 static bool is_kept(struct br_graph *graph)
 {
-    return graph->updates->journal.state == BR_JOURNAL_KEPT && !graph->updates->resuming;
+    return graph->state->updates->journal.state == BR_JOURNAL_KEPT && !graph->state->updates->resuming;
 }
 
 /* Once for all that is lost from here on. */
 static void tell_failure(struct br_graph *graph)
 {
-    struct br_journal *journal = &graph->updates->journal;
+    struct br_journal *journal = &graph->state->updates->journal;
     br_log(graph->log, BR_LOG_ERROR, NULL,
            "journal %s: %s; updates from here on hold, but not after a restart", journal->path, journal->why);
 }
@@ -41,7 +41,7 @@ bool br_updates_note_scheduled(struct br_graph *graph, struct br_update *update,
                              (json_int_t)stream->epoch_ns, "sample_ns", (json_int_t)stream->sample_ns.num,
                              (json_int_t)stream->sample_ns.den, "digest", digest, "of_file",
                              !update->owns_config, "stages", br_update_json(br_node_get(root, "stages")));
-    update->noted = br_journal_append(&graph->updates->journal, line);
+    update->noted = br_journal_append(&graph->state->updates->journal, line);
     if (!update->noted) tell_failure(graph);
     return update->noted;
 }
@@ -60,7 +60,7 @@ static int by_sample(const void *a, const void *b)
 
 void br_updates_note(struct br_graph *graph)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     size_t count = 0;
     if (!is_kept(graph)) return;
     pthread_mutex_lock(&updates->records);
@@ -228,7 +228,7 @@ static bool resume_one(struct br_graph *graph, const struct entry *e)
                status != BR_OK || reply.update->why == NULL ? "no memory" : reply.update->why);
         return false;
     }
-    struct br_update *update = graph->updates->newest; /* that has just come */
+    struct br_update *update = graph->state->updates->newest; /* that has just come */
     snprintf(digest, sizeof digest, "%016" PRIx64, update->digest);
     if (strcmp(digest, text_of(e->line, "digest")) != 0)
         br_log(graph->log, BR_LOG_WARNING, NULL,
@@ -254,7 +254,7 @@ static void shorten(struct br_graph *graph, json_t *stages, const struct entries
     }
     size_t n = json_array_size(kept);
     for (size_t i = 0; i < n; i++) json_object_del(json_array_get(kept, i), "line");
-    if (nlines > 2 * n + 100) br_journal_replace(&graph->updates->journal, stages, kept);
+    if (nlines > 2 * n + 100) br_journal_replace(&graph->state->updates->journal, stages, kept);
     json_decref(kept);
 }
 
@@ -270,7 +270,7 @@ static json_t *stages_of(const struct br_graph *graph)
 
 void br_updates_resume(struct br_graph *graph)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     struct br_journal *journal = &updates->journal;
     struct entries all = {0};
     if (graph->journal == NULL) return;
@@ -309,7 +309,7 @@ bool br_updates_resumed(const struct br_graph *graph, const struct br_update_req
     bool found = false;
     json_t *at = moment_of(request->at, request->sample, request->time_ns);
     snprintf(text, sizeof text, "%016" PRIx64, digest);
-    json_array_foreach(graph->updates->past, i, line)
+    json_array_foreach(graph->state->updates->past, i, line)
     {
         const char *of = text_of(line, "digest");
         found =

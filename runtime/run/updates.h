@@ -13,8 +13,9 @@
 #ifndef BEAMRING_RUNTIME_RUN_UPDATES_H
 #define BEAMRING_RUNTIME_RUN_UPDATES_H
 
-#include "runtime/graph/graph.h"
 #include "runtime/run/journal.h"
+#include "runtime/run/state.h"
+#include "runtime/stage_updates.h"
 
 enum br_update_at {
     BR_AT_NOW,    /* the earliest sample at which all stages can */
@@ -235,9 +236,6 @@ enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_upda
 bool br_update_is_far(const struct br_update *update, const struct br_update_request *request);
 
 /* --- update_values.c --- */
-
-/* The parameter of a stage's schema, or NULL. */
-const struct br_param *br_update_param(const struct br_stage_type *type, const char *name);
 
 /* The name of a file that is written NAME or {file: NAME}; NULL: the value is neither, or `param` no file. */
 const struct br_node *br_update_file(const struct br_param *param, const struct br_node *value);

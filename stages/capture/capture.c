@@ -7,6 +7,7 @@
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
 #include "formats/common/text.h"
+#include "runtime/stage_updates.h"
 #include "stages/capture_description.h"
 
 #include <inttypes.h>
@@ -198,7 +199,8 @@ static int start(struct br_stage *stage, void *self)
     c->clock = (struct sample_clock){c->epoch_ns, out->sample_ns, c->window.period};
     c->receiver = calloc(n, sizeof *c->receiver);
     c->seen_ns = calloc(c->layout.nsources, sizeof *c->seen_ns);
-    if (c->receiver == NULL || c->seen_ns == NULL)
+    c->quiet = calloc(c->layout.nsources, sizeof *c->quiet);
+    if (c->receiver == NULL || c->seen_ns == NULL || c->quiet == NULL)
         return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
     c->nreceivers = n;
     int status = capture_open_first(stage, c, &error);
@@ -224,6 +226,7 @@ static int stop(struct br_stage *stage, void *self)
     window_free(&c->window);
     free(c->receiver);
     free(c->seen_ns);
+    free(c->quiet);
     return BR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* packetize - beams onto the network, in the formats that FRB searches receive; frames to a kotekan node. */
 #include "stages/packetize/packetize.h"
 #include "formats/packets/description.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"

@@ -7,7 +7,7 @@
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
 #include "stages/simulate/gains.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 #include "stages/simulate/receiver.h"
 #include "stages/simulate/rfi.h"
 #include "stages/simulate/sky.h"

@@ -5,7 +5,7 @@
 #include "formats/uvh5/write.h"
 
 #include "formats/uvh5/apparent.h"
-#include "runtime/stage.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/stage/writing.h"

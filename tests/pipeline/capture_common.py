@@ -1,4 +1,4 @@
-"""What the tests of capture share: a pipeline that captures, what it recorded, and its counters."""
+"""Shared by the tests of capture: a pipeline that captures, its recording, and its counters."""
 import concurrent.futures
 import glob
 import os

@@ -126,7 +126,7 @@ def test_clients_that_say_goodbye_at_once():
 
 
 def test_requests_that_two_readers_read_differently():
-    """What a proxy may divide otherwise than we do is refused, and nothing behind it is read as a request."""
+    """A request that a proxy may divide differently is refused, and the bytes behind it are not a request."""
     behind = b"POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     head = b"POST /v1/log HTTP/1.1\r\nHost: localhost\r\n"
     chunked = b"\r\n\r\n0\r\n\r\n" + behind

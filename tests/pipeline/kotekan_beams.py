@@ -249,7 +249,7 @@ def test_receive():
 
 
 def test_from_packetize():
-    """What packetize sends, beams too, comes back."""
+    """Streams that packetize sends, also beams, come back."""
     with harness.scratch() as d:
         port = free_port()
         run = Running(

@@ -258,6 +258,53 @@ def test_two_at_once():
             assert not os.path.exists(os.path.join(d, "out", ".beamring.lock")), name
 
 
+def begun(d, text, path, *more):
+    """A run that goes on until it is killed, and has made the file."""
+    with open(os.path.join(d, "first.yaml"), "w") as f:
+        f.write(text)
+    first = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "first.yaml", *more], cwd=d,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    end = time.time() + 60
+    while not os.path.exists(os.path.join(d, path)):
+        assert time.time() < end and first.poll() is None, (path, first.poll())
+        time.sleep(0.01)
+    return first
+
+
+def test_two_at_once_beside_recordings():
+    """The same of statistics, and of the scales that requantize keeps."""
+    endless = FIELD.replace("SEED", "1").replace("samples: 16384", "samples: 100000000000") + \
+        "  - {stage: record, in: field, prefix: long, overwrite: true}\n"
+    short = FIELD.replace("SEED", "2") + "  - {stage: record, in: field, prefix: y, overwrite: true}\n"
+    wide = """
+pipeline:
+  - {stage: replay, files: "guppi/*.raw", out: field, MORE}
+  - {stage: requantize, in: field, out: fine, save: out/scales.yaml, overwrite: true}
+  - {stage: record, in: fine, directory: fine, prefix: PREFIX, overwrite: true}
+"""
+    with harness.scratch() as d:
+        os.makedirs(os.path.join(d, "out"))
+        harness.run(d, FIELD.replace("SEED", "1") + "  - {stage: record, in: field, format: guppi, "
+                    "directory: guppi, prefix: g, lossy: true}\n")
+        for text, path, more, again in (
+                (endless, "s.json", ("--stats", "s.json"), (short, "--stats", "s.json")),
+                (wide.replace("MORE", "loop: 0, realtime: true").replace("PREFIX", "a"), "out/scales.yaml",
+                 (), (wide.replace("MORE", "loop: 1").replace("PREFIX", "b"),))):
+            first = begun(d, text, path, *more)
+            try:
+                before = os.stat(os.path.join(d, path))
+                result = harness.run(d, *again, status=2 if more else 1)
+                assert f"another run writes {'files ' * (not more)}{path}" in result.err, result
+                after = os.stat(os.path.join(d, path))
+                assert more or (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns), path
+                assert first.poll() is None
+            finally:
+                first.kill()
+                first.communicate()
+            harness.run(d, *again)
+        assert json.load(open(os.path.join(d, "s.json")))["balanced"]
+
+
 def test_receive_command():
     """The command that records refuses a folder that holds a recording, before it listens."""
     def receive(d, *more):
@@ -288,6 +335,6 @@ if __name__ == "__main__":
     harness.main([
         test_writers_of_pipelines, test_file_where_a_directory_is_wanted, test_statistics,
         test_scales_of_requantize, test_document_of_packetize, test_receive_command,
-        test_what_is_no_file_stays, test_two_at_once,
+        test_what_is_no_file_stays, test_two_at_once, test_two_at_once_beside_recordings,
         test_statistics_and_journal_are_files
     ])

@@ -17,7 +17,7 @@ FRAME = {
     "spead": 1024
 }
 OFFSET = ("chord-crs", "chime-ice")
-# What is not in the description: coding, and how inputs divide into polarisations.
+# Not in the description: the coding, and how inputs divide into polarisations.
 REPLAY = {
     "ata-snap": "values: twos_complement, real: low,", "dsa110-snap": "values: offset_binary, real: low,"
 }

@@ -219,7 +219,7 @@ def test_nobody_waits_for_an_absent_board():
 
 
 def test_counters_begin_again():
-    """What holds goes on holding after a jump back of all counters; what comes then holds by our count."""
+    """Updates stay in force after a jump back of all counters; later ones count by our samples."""
     controller, port = Controller(time_of_sample_0(1700000000000000000)), free_port(socket.SOCK_DGRAM)
     first = 1 << 30
     with harness.scratch() as d:

@@ -109,7 +109,8 @@ def test_too_many():
 
 
 def test_cancelled():
-    """What is cancelled never held: not for those behind it, not in its other stage, not after a restart."""
+    """A cancelled update was never in force: not for later updates, not in its other stage, not after a
+    restart."""
     def delete(name, code=200):
         answer = n.ask("/v1/updates/" + name, "DELETE")
         assert answer.code == code, answer.text

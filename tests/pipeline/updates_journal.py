@@ -159,7 +159,7 @@ def test_restart():
 
 
 def test_pending_becomes_due():
-    """What was pending holds at its sample after the restart."""
+    """A pending update is applied at its sample after the restart."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         earliest = post(n, "a", one={"add": 3})["earliest"]
@@ -295,7 +295,7 @@ def test_of_the_file():
 
 
 def test_shortened():
-    """Of many updates a restart keeps those that hold."""
+    """A restart keeps the updates in force, out of many."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         for i in range(120):

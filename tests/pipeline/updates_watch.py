@@ -168,7 +168,7 @@ def test_mistakes():
 
 
 def test_journal():
-    """What came from a watched file is in the journal; a restart takes the file as it is."""
+    """Values from a watched file are in the journal; a restart reads the file as it is."""
     text = "journal: j\n" + PIPELINE
     with Watching(text) as n:
         replace(n.directory, "2 END\n")

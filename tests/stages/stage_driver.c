@@ -1,4 +1,5 @@
 #include "stage_driver.h"
+#include "runtime/stage_updates.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -216,29 +217,6 @@ uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
 }
 
 void br_stage_update(struct br_stage *stage, uint64_t sample)
-{
-    (void)stage, (void)sample;
-}
-
-const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type)
-{
-    (void)stage, (void)type;
-    return NULL;
-}
-
-void *br_stage_absorbed(const struct br_stage *stage)
-{
-    (void)stage;
-    return NULL;
-}
-
-uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end)
-{
-    (void)stage;
-    return end;
-}
-
-void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample)
 {
     (void)stage, (void)sample;
 }

@@ -1,4 +1,5 @@
 /* check.c - `beamring check`: the graph with shapes, memory and data rates, without starting anything. */
+#include "buffers/history.h"
 #include "runtime/ranks/ranks.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/check_ranks.h"
@@ -9,7 +10,6 @@
 static void print_stage(const struct br_stage *stage)
 {
     printf("%s", stage->name);
-    if (stage->absorbed != NULL) printf(" (with '%s')", stage->absorbed->name);
     if (stage->device >= 0) printf(" [cuda:%d]", stage->device);
 }
 

@@ -125,7 +125,7 @@ int cmd_convert(int argc, char **argv)
     if (text == NULL) {
         fputs("beamring convert: not enough memory\n", stderr);
     } else if (br_config_parse(&l.config, "convert", text, length, 0, NULL, &error) != BR_OK ||
-               br_graph_build(&l.graph, l.config, &l.log, &error) != BR_OK ||
+               br_pipeline_build(&l.graph, l.config, &l.log, NULL, false, &error) != BR_OK ||
                br_config_errors(l.config) > 0) {
         if (l.config != NULL && br_config_errors(l.config) > 0)
             br_config_print_errors(l.config, out);

@@ -11,9 +11,7 @@ static void print_dot(const struct br_graph *graph)
          "[fontname=\"sans-serif\", fontsize=10];");
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
-        if (stage->absorbed_by != NULL) continue;
         printf("  \"%s\" [label=\"%s\\n%s", stage->name, stage->name, stage->type->summary);
-        if (stage->absorbed != NULL) printf("\\nwith '%s'", stage->absorbed->name);
         if (stage->device >= 0) printf("\\ncuda:%d", stage->device);
         printf("\"%s];\n", s >= graph->nfile ? ", style=rounded" : "");
     }
@@ -38,8 +36,6 @@ static void print_tree(const struct br_stage *stage, int indent)
             printf("%*s%s%s", indent + 4, "", link->policy != BR_POLICY_BLOCK ? "~> " : "-> ",
                    link->stage->name);
             if (link->stage->device >= 0) printf("  [cuda:%d]", link->stage->device);
-            if (link->stage->absorbed != NULL)
-                printf("  (does the work of '%s' too)", link->stage->absorbed->name);
             puts(link->port > 0 ? "  (drawn above or below)" : "");
             if (link->port == 0) print_tree(link->stage, indent + 4);
         }
@@ -55,7 +51,7 @@ int cmd_graph(int argc, char **argv)
     if (status == 0 && a.dot) print_dot(loaded.graph);
     for (size_t s = 0; status == 0 && !a.dot && s < loaded.graph->nstages; s++) {
         const struct br_stage *stage = &loaded.graph->stage[s];
-        if (stage->nin > 0 || stage->absorbed_by != NULL) continue;
+        if (stage->nin > 0) continue;
         puts(stage->name);
         print_tree(stage, 0);
     }

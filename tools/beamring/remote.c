@@ -1,8 +1,8 @@
 /* remote.c - see remote.h. */
 #include "tools/beamring/remote.h"
 
-#include "runtime/config/config.h"
-#include "runtime/control/address.h"
+#include "runtime/base/address.h"
+#include "runtime/base/plain.h"
 
 #include <curl/curl.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@ static void preamble(void)
     puts("# Stages\n\nThis page is made from the stages' schemas by `beamring stages --markdown`; `beamring "
          "stages NAME` shows one of "
          "them in a\nterminal. Every stage also takes `stage`, `name`, `in`, `out`, `affinity` and `device` "
-         "([user guide](user-guide.md)).\n");
+         "([pipeline-file.md](pipeline-file.md)).\n");
 }
 
 int cmd_stages(int argc, char **argv)

@@ -481,16 +481,3 @@ extern "C" void br_frb_beams_cuda(struct br_frb_beams *plan, const struct span *
     }
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the FRB beams");
 }
-
-extern "C" bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct br_frb_beams_grid *to)
-{
-    const struct br_frb_beams_gpu *gpu = plan->gpu;
-    if (!gpu || gpu->how != MMA_GRID) return false;
-    const mma_grid::work &w = gpu->grid;
-    const weights_set &set = gpu->set[gpu->now];
-    to->weights_q = set.q, to->weights_p = set.p;
-    to->np = w.np, to->nq = w.nq, to->bx = w.bx, to->by = w.by;
-    to->j_blocks = w.j_blocks, to->i_tiles = w.i_tiles, to->q_steps = w.q_steps, to->p_blocks = w.p_blocks;
-    to->middle_scale = w.middle_scale, to->scale = w.scale;
-    return true;
-}

@@ -1,5 +1,6 @@
 #include "stages/common/stage/writing.h"
 
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/made_with.h"
 
 _Static_assert((int)MADE_WITH_ROOM <= (int)WRITER_UPDATES, "room for the updates");

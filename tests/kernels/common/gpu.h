@@ -63,7 +63,7 @@ static inline void *gpu_both_sides(size_t bytes, int byte)
     return memory;
 }
 
-/* What a step of a kernel alone returned: less than 0: CUDA failed; more: this GPU does not have it. */
+/* The result of one step of a kernel alone: less than 0: CUDA failed; more: this GPU does not have it. */
 static inline void gpu_done(int status)
 {
     if (status < 0) fail_msg("%s", cudaGetErrorString(cudaGetLastError()));

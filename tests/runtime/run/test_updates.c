@@ -29,7 +29,7 @@ static struct br_update_reply ask_well(struct test_run *run, const char *text)
 
 static const struct br_update *called(const struct test_run *run, const char *id)
 {
-    const struct br_update *u = run->graph->updates->newest;
+    const struct br_update *u = run->graph->state->updates->newest;
     while (u != NULL && strcmp(u->id, id) != 0) u = u->older;
     assert_non_null(u);
     return u;
@@ -96,7 +96,7 @@ static void test_order_of_arrival_does_not_matter(void **state)
     end(&run);
 }
 
-/* What is asked for earlier must fit what is due already: 13 is an `add` that the due one refuses. */
+/* An earlier request must fit the updates that are due: 13 is an `add` that the due one refuses. */
 static void test_one_that_spoils_a_later_one(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void test_cancelled(void **state)
     assert_int_equal(cancel(&run, "mid"), BR_UPDATE_OK);
     assert_int_equal(cancel(&run, "mid"), BR_UPDATE_UNKNOWN);
     assert_int_equal(called(&run, "mid")->state, BR_UPDATE_CANCELLED);
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_SCHEDULED], 4);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_SCHEDULED], 4);
     run_to_end(&run);
     assert_met(&run, "one", 1, 640, 3);
     assert_int_equal(stage(&run, "one")->nseen, 2);
@@ -206,7 +206,7 @@ static void test_all_stages_or_none(void **state)
     run_to_end(&run);
     assert_int_equal(stage(&run, "one")->nseen, 1);
     assert_int_equal(stage(&run, "two")->nseen, 1);
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_REJECTED], 4);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_REJECTED], 4);
     end(&run);
 }
 
@@ -215,7 +215,7 @@ static void test_late(void **state)
     (void)state;
     struct test_run run;
     build_ok(&run, pipeline);
-    atomic_store(&stage_called(&run, "one")->updates.taken, 640);
+    atomic_store(&stage_called(&run, "one")->state->updates.taken, 640);
     struct br_update_reply reply =
         ask(&run, "{id: x, at: {sample: 639}, stages: {one: {add: 1}, two: {add: 1}}}");
     assert_int_equal(reply.outcome, BR_UPDATE_LATE);
@@ -269,11 +269,11 @@ static void test_many_pending(void **state)
                  n * 1000);
         ask_well(&run, text);
     }
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_SCHEDULED], MANY);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_SCHEDULED], MANY);
     run_to_end(&run);
     assert_int_equal(stage(&run, "one")->nseen, MANY + 1);
     for (unsigned n = 1; n <= MANY; n++) assert_met(&run, "one", n, 128 * n, n * 1000);
-    assert_int_equal(run.graph->updates->total[BR_UPDATE_APPLIED], MANY);
+    assert_int_equal(run.graph->state->updates->total[BR_UPDATE_APPLIED], MANY);
     end(&run);
 }
 
@@ -291,12 +291,12 @@ static void test_now(void **state)
     for (int i = 1; i <= 100; i++) {
         char text[120];
         snprintf(text, sizeof text, "{id: u%d, at: now, stages: {one: {add: %d}, two: {add: %d}}}", i, i, i);
-        while (atomic_load(&stage_called(&run, "two")->updates.taken) == 0) continue;
+        while (atomic_load(&stage_called(&run, "two")->state->updates.taken) == 0) continue;
         ask_well(&run, text);
         br_updates_tidy(run.graph);
         while (called(&run, "u1")->state == BR_UPDATE_SCHEDULED) br_updates_tidy(run.graph);
     }
-    while (run.graph->updates->total[BR_UPDATE_SCHEDULED] > 0) br_updates_tidy(run.graph);
+    while (run.graph->state->updates->total[BR_UPDATE_SCHEDULED] > 0) br_updates_tidy(run.graph);
     br_pipeline_drain(run.graph);
     finish(&run);
     assert_int_equal(run.status, BR_OK);
@@ -323,36 +323,6 @@ static void test_unix_time(void **state)
     run_to_end(&run);
     assert_met(&run, "one", 1, 704, 1);
     assert_met(&run, "one", 2, 1280, 2);
-    end(&run);
-}
-
-/* A stage whose work another one does takes its updates all the same, and no longer than that one. */
-static void test_absorbed(void **state)
-{
-    (void)state;
-    struct test_run run;
-    build_ok(&run, "pipeline:\n"
-                   "  - {stage: t_source, samples: 64000, out: a}\n"
-                   "  - {stage: t_update, name: one, in: a, out: b, fixed: 5, refuse: 13, offer: true}\n"
-                   "  - {stage: t_update, name: two, in: b, out: c, absorb: true}\n"
-                   "  - {stage: t_sink, in: c}\n");
-    assert_ptr_equal(stage_called(&run, "one")->absorbed_by, stage_called(&run, "two"));
-    ask_well(&run, "{id: x, at: {sample: 641}, stages: {one: {add: 7}, two: {add: 8}}}");
-    ask_well(&run, "{id: y, at: {time_ns: 0}, stages: {one: {add: 3}}}");
-    struct br_update_reply reply = ask(&run, "{id: z, at: {sample: 900}, stages: {one: {add: 99}}}");
-    assert_int_equal(reply.outcome, BR_UPDATE_WRONG);
-    assert_non_null(strstr(reply.update->why, "'two' does its work in one kernel with its own"));
-    reply = ask(&run, "{id: w, at: {sample: 900}, stages: {one: {add: 666}}}");
-    assert_int_equal(reply.outcome, BR_UPDATE_WRONG);
-    run_to_end(&run);
-    assert_met(&run, "one", 0, 0, 3);
-    assert_met(&run, "one", 1, 704, 7);
-    assert_int_equal(stage(&run, "one")->nseen, 2);
-    assert_int_equal(stage(&run, "two")->add, 8);
-    assert_int_equal(called(&run, "x")->state, BR_UPDATE_APPLIED);
-    assert_int_equal(called(&run, "y")->state, BR_UPDATE_APPLIED);
-    reply = ask(&run, "{id: v, at: now, stages: {one: {add: 1}}}");
-    assert_int_equal(reply.outcome, BR_UPDATE_CONFLICT);
     end(&run);
 }
 
@@ -412,7 +382,7 @@ static void test_source_that_has_come_far(void **state)
     assert_int_equal(reply.update->sample, 640);
     assert_int_equal(br_stage_next_update(one, 640), 640); /* that one begins behind it */
     assert_int_equal(br_stage_next_update(one, 700), 640);
-    assert_int_equal(atomic_load(&one->updates.taken), 700);
+    assert_int_equal(atomic_load(&one->state->updates.taken), 700);
     run_to_end(&run);
     assert_met(&run, "one", 1, 640, 2);
     assert_met(&run, "two", 1, 640, 2);
@@ -445,13 +415,13 @@ static void test_source_now(void **state)
                    "  - {stage: t_update, name: two, in: a, out: b}\n"
                    "  - {stage: t_sink, in: b, check: false}\n");
     assert_int_equal(br_pipeline_start(run.graph, &run.error), BR_OK);
-    while (atomic_load(&stage_called(&run, "two")->updates.taken) == 0) continue;
+    while (atomic_load(&stage_called(&run, "two")->state->updates.taken) == 0) continue;
     for (int i = 1; i <= 50; i++) {
         char text[120];
         snprintf(text, sizeof text, "{id: u%d, at: now, stages: {one: {add: %d}, two: {add: %d}}}", i, i, i);
         ask_well(&run, text);
     }
-    while (br_updates_tidy(run.graph), run.graph->updates->total[BR_UPDATE_SCHEDULED] > 0) continue;
+    while (br_updates_tidy(run.graph), run.graph->state->updates->total[BR_UPDATE_SCHEDULED] > 0) continue;
     br_pipeline_drain(run.graph);
     finish(&run);
     assert_int_equal(run.status, BR_OK);
@@ -469,7 +439,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_applied_at_a_frame),
-        cmocka_unit_test(test_absorbed),
         cmocka_unit_test(test_order_of_arrival_does_not_matter),
         cmocka_unit_test(test_one_that_spoils_a_later_one),
         cmocka_unit_test(test_cancelled),
