@@ -26,6 +26,7 @@ struct writer_format {
     bool everything;           /* takes any stream, and says all of it */
     bool wide;                 /* takes int8x2 as well */
     bool arrays;               /* takes other arrays than the electric field; `refuses` says which */
+    bool only_receipts;        /* writes no samples: which packets came */
     bool says_missing;         /* a sample that is missing in all inputs of a channel */
     bool says_missing_rows;    /* a sample that is missing in all inputs of all channels */
     bool says_sideband;        /* which one the channels hold */
@@ -37,7 +38,8 @@ struct writer_format {
     int (*close)(struct file_writer *w); /* NULL: nothing to do */
 };
 
-extern const struct writer_format dada_files, kotekan_files, guppi_files, chime_files, vdif_files;
+extern const struct writer_format dada_files, kotekan_files, guppi_files, chime_files, vdif_files,
+    sources_files;
 
 /* The format called `name`, or NULL. */
 const struct writer_format *writer_format_of(const char *name);

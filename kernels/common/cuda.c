@@ -52,17 +52,6 @@ struct br_cuda {
     char failure[256]; /* of the first failing call; empty: none */
 };
 
-int br_cuda_devices(struct br_why *why)
-{
-    int n = 0;
-    cudaError_t status = cudaGetDeviceCount(&n);
-    if (status == cudaSuccess && n > 0) return n;
-    (void)cudaGetLastError();
-    br_because(why, "no CUDA device can be used: %s",
-               status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status));
-    return 0;
-}
-
 bool br_cuda_ok(struct br_cuda *cuda, int status, const char *call)
 {
     if (status == cudaSuccess) return true;

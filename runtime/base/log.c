@@ -3,6 +3,7 @@
 
 #include "buffers/clock.h"
 #include "buffers/error.h"
+#include "buffers/numbers.h"
 #include "runtime/base/plain.h"
 
 #include <jansson.h>
@@ -45,18 +46,12 @@ bool br_log_get(const struct br_log *log, uint64_t number, struct br_log_line *l
 
 /* --- what is said too often; with the mutex held --- */
 
-static uint64_t mix(uint64_t key, const void *bytes, size_t length)
-{
-    for (size_t i = 0; i < length; i++) key = (key ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
-    return key;
-}
-
 /* Messages are of one kind when the same words were filled in for the same stage. */
 static uint64_t key_of(const char *who, const char *format, const char *text)
 {
-    uint64_t key = mix(14695981039346656037u, who != NULL ? who : "", who != NULL ? strlen(who) : 0);
+    uint64_t key = br_fnv(BR_FNV_START, who != NULL ? who : "", who != NULL ? strlen(who) : 0);
     const char *words = strcmp(format, "%s") == 0 ? text : format;
-    return mix(key, words, strlen(words));
+    return br_fnv(key, words, strlen(words));
 }
 
 /* Whether the message may be printed; *left_out is how many like it were not, since the last one that was. */

@@ -35,8 +35,8 @@ static json_t *journal_document(struct br_graph *graph)
     if (graph->journal == NULL) return json_null();
     pthread_mutex_lock(&journal->told);
     json_t *document =
-        json_pack("{ss ss sI sI}", "file", graph->journal, "state", br_journal_state_name[journal->state],
-                  "resumed", (json_int_t)journal->resumed, "dropped", (json_int_t)journal->dropped);
+        json_pack("{ss ss sI}", "file", graph->journal, "state", br_journal_state_name[journal->state],
+                  "resumed", (json_int_t)journal->resumed);
     if (document != NULL && journal->why[0] != '\0')
         json_object_set_new(document, "why", json_string_nocheck(journal->why));
     pthread_mutex_unlock(&journal->told);

@@ -73,8 +73,7 @@ void br_held_free(struct br_held *held)
 
 /* --- what is upstream --- */
 
-/* Marks all stages before one: in `order`, producers come before their readers. One whose work the stage does
- * too has lost its queues. */
+/* Marks all stages before one: in `order`, producers come before their readers. */
 static void mark_before(const struct br_graph *graph, const struct br_stage *stage, bool *before)
 {
     memset(before, 0, graph->nstages * sizeof *before);

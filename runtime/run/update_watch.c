@@ -109,6 +109,18 @@ static char *request_for(const struct br_watched *w, const char *id)
     return text;
 }
 
+/* A stage of the watch with an update that is scheduled, behind which an update of now would be refused. */
+static const char *busy_stage(const struct br_graph *graph, const struct br_watched *w)
+{
+    for (size_t s = 0; s < graph->nfile; s++) {
+        const char *name = graph->stage[s].name, *at = w->file->params;
+        if (atomic_load(&graph->stage[s].state->updates.first) == NULL) continue;
+        for (; (at = strstr(at, name)) != NULL; at++)
+            if (at[strlen(name)] == '.' && (at == w->file->params || at[-1] == ' ')) return name;
+    }
+    return NULL;
+}
+
 static void take(struct br_graph *graph, struct br_watched *w)
 {
     char id[BR_UPDATE_ID];
@@ -123,6 +135,12 @@ static void take(struct br_graph *graph, struct br_watched *w)
     if (w->digest == digest) { /* touched, or written again with the same values */
         w->taken = w->seen;
         tell(graph, w, BR_WATCH_HOLDS, "%s", "");
+        return;
+    }
+    const char *busy = busy_stage(graph, w);
+    if (busy != NULL) {
+        tell(graph, w, BR_WATCH_WAITS,
+             "stage '%s' has another update scheduled; it is taken when that one holds", busy);
         return;
     }
     name_update(graph, w, digest, id);

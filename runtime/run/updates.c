@@ -31,6 +31,7 @@ static void free_update(struct br_update *update)
     if (update->owns_config) br_config_free(update->config);
     free(update->change);
     free(update->why);
+    free(update->kept);
     free(update->stages);
     free(update);
 }
@@ -47,7 +48,7 @@ void br_updates_free(struct br_graph *graph)
     for (size_t s = 0; graph->state->stage != NULL && s < graph->nfile; s++)
         br_held_free(graph->stage[s].state->updates.held);
     br_journal_close(&updates->journal, 0);
-    json_decref(updates->past);
+    free(updates->taken);
     pthread_mutex_destroy(&updates->journal.told);
     pthread_mutex_destroy(&updates->journal.mutex);
     pthread_mutex_destroy(&updates->gate);
@@ -182,14 +183,15 @@ static enum br_update_outcome submit(struct br_graph *graph, struct br_update *u
             (unsigned long long)scheduled, BR_UPDATES_SOON, BR_UPDATES_SOON_S);
     if (same == NULL) {
         struct br_error error = {0};
-        enum br_update_outcome outcome =
-            br_update_schedule(graph, update, &request, &reply->earliest, &error);
+        enum br_update_outcome outcome = br_update_schedule(graph, update, &request, &error);
+        reply->earliest = br_update_earliest(graph, &request);
         return outcome == BR_UPDATE_OK ? outcome : reject(update, outcome, before, "%s", error.text);
     }
-    reply->earliest = br_update_taken(&request);
-    bool repeated = same->digest == update->digest && same->at == update->at &&
-                    (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
-                    (update->at != BR_AT_SAMPLE || same->sample == update->sample);
+    reply->earliest = br_update_earliest(graph, &request);
+    bool repeated = same->digest == update->digest &&
+                    (same->resumed || (same->at == update->at &&
+                                       (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
+                                       (update->at != BR_AT_SAMPLE || same->sample == update->sample)));
     if (!repeated)
         return reject(update, BR_UPDATE_CONFLICT, before,
                       "the id '%s' was used for other values, or another moment; expected one of its own",
@@ -210,12 +212,13 @@ int br_updates_submit(struct br_graph *graph, struct br_config *config, const st
     }
     reply->update = update;
     reply->outcome = submit(graph, update, root, reply);
-    if (reply->outcome == BR_UPDATE_OK && reply->update == update)
-        br_updates_note_scheduled(graph, update, root);
+    bool scheduled = reply->outcome == BR_UPDATE_OK && reply->update == update;
+    if (scheduled) br_updates_note_scheduled(graph, update, root);
     if (reply->update == update)
         add_record(graph->state->updates, update);
     else
         free_update(update);
+    if (scheduled) br_updates_write(graph);
     return BR_OK;
 }
 
@@ -339,7 +342,7 @@ void br_updates_tidy(struct br_graph *graph)
             if (update->owns_config) br_config_free(update->config);
             update->config = NULL;
         }
-        if (update->config == NULL && ++kept > BR_UPDATES_KEPT) {
+        if (update->config == NULL && ++kept > BR_UPDATES_KEPT && !br_update_is_kept(graph, update)) {
             *at = update->older;
             updates->total[update->state]--;
             free_update(update);

@@ -2,6 +2,7 @@
 #include "formats/sigproc/write.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/filterbank_description.h"
 
@@ -15,18 +16,21 @@ struct filterbank {
     double src_raj, src_dej, max_gap_s;
     int64_t telescope_id, machine_id;
     bool overwrite;
+    struct names names;
 
     struct sigproc_writer writer;
     struct file_lock claim; /* of the names of all files */
+    bool named;
 };
 
 static const char *const values_choices[] = {"levels", "intensity", NULL};
 static const struct br_param params[] = {
     BR_PARAM("directory", BR_P_PATH, struct filterbank, directory,
-             "where the files go; it is made if there is none", .def = "."),
-    BR_PARAM("prefix", BR_P_STRING, struct filterbank, prefix,
-             "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil",
-             .def = "beam"),
+             "where the files go; it is made if there is none" NAMES_HELP, .def = "."),
+    BR_PARAM(
+        "prefix", BR_P_STRING, struct filterbank, prefix,
+        "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil" NAMES_HELP,
+        .def = "beam"),
     BR_PARAM("beams", BR_P_INTS, struct filterbank, beams, "numbers of the beams to write; default all",
              .min = 0, .max = 1 << 20),
     BR_PARAM(
@@ -135,6 +139,8 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(
             stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
             fb->prefix);
+    status = names_configure(&fb->names, stage, &fb->directory, &fb->prefix, fb->overwrite);
+    if (status != BR_OK) return status;
     status = br_stage_writes_files(stage, br_stage_given(stage, "prefix") ? "prefix" : "directory",
                                    fb->directory, fb->prefix, ".fil");
     if (status != BR_OK) return status;
@@ -167,13 +173,25 @@ static void at_disk(void *owner, bool there)
     br_stage_waits_for(owner, there ? "the disk" : NULL);
 }
 
+/* Makes the directory and takes the names of all files, as soon as they are known. */
+static int take_names(struct br_stage *stage, struct filterbank *fb)
+{
+    const struct earlier earlier = {fb->directory, fb->prefix, fb->overwrite, is_ours, fb->names.late};
+    struct br_error error = {0};
+    fb->named = true;
+    fb->writer.directory = fb->directory;
+    fb->writer.prefix = fb->prefix;
+    int status = earlier_begin(stage, &earlier, &fb->claim);
+    if (status != BR_OK || sigproc_writer_open(&fb->writer, &error) == BR_OK) return status;
+    return br_stage_fail(stage, error.status, "%s", error.text);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct filterbank *fb = self;
     struct sigproc_writer *w = &fb->writer;
     struct br_error error = {0};
-    w->directory = fb->directory;
-    w->prefix = fb->prefix;
+    fb->claim.fd = -1;
     w->source = fb->source;
     w->src_raj = fb->src_raj;
     w->src_dej = fb->src_dej;
@@ -182,12 +200,9 @@ static int start(struct br_stage *stage, void *self)
     w->machine_id = (int)fb->machine_id;
     w->disk = at_disk;
     w->owner = stage;
-    const struct earlier earlier = {fb->directory, fb->prefix, fb->overwrite, is_ours};
-    int status = earlier_begin(stage, &earlier, &fb->claim);
-    if (status != BR_OK) return status;
-    if (sigproc_writer_create(w, &error) != BR_OK || sigproc_writer_open(w, &error) != BR_OK)
+    if (sigproc_writer_create(w, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
-    return BR_OK;
+    return fb->names.late ? BR_OK : take_names(stage, fb);
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -195,6 +210,11 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct filterbank *fb = self;
     struct br_error error = {0};
     if (io->in[0] == NULL) return BR_FINISHED;
+    if (!fb->named) {
+        names_fill(&fb->names, stage, io->in[0]->first);
+        int named = take_names(stage, fb);
+        if (named != BR_OK) return named;
+    }
     double gap_s = sigproc_writer_gap(&fb->writer, io->in[0]);
     if (gap_s > 0) br_stage_note(stage, "%.3f s are missing; new files are begun", gap_s);
     int status = sigproc_writer_put(&fb->writer, io->in[0], &error);

@@ -1,6 +1,7 @@
 /* record - any stream into files: what a stage has to do for a writer of formats/ (formats/writer.h). */
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/made_with.h"
+#include "stages/common/stage/names.h"
 #include "stages/common/stage/writing.h"
 #include "stages/record_description.h"
 
@@ -11,19 +12,21 @@ struct record {
     const char *directory, *prefix, *format, *coding; /* parameters */
     int64_t file_bytes, vdif_samples;
     bool overwrite, lossy;
+    struct names names;
 
     struct file_writer writer;
     struct file_lock claim; /* of the names of all files */
-    bool ready;
+    bool ready, named;
 };
 
-static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", NULL};
+static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", "sources", NULL};
 static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("directory", BR_P_PATH, struct record, directory, "where the files go; made if it is not there",
-             .def = "."),
+    BR_PARAM("directory", BR_P_PATH, struct record, directory,
+             "where the files go; made if it is not there" NAMES_HELP, .def = "."),
     BR_PARAM("prefix", BR_P_STRING, struct record, prefix,
-             "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ...", .required = true),
+             "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..." NAMES_HELP,
+             .required = true),
     BR_PARAM("format", BR_P_CHOICE, struct record, format,
              "format of the files; all but dada and kotekan take the electric field only, and cannot say "
              "everything",
@@ -58,10 +61,11 @@ static bool is_ours(const char *name, const char *prefix)
 
 static struct earlier earlier_of(const struct record *r, const struct writer_format *format)
 {
-    return (struct earlier){r->directory, r->prefix, r->overwrite, format == &dada_files ? is_ours : NULL};
+    return (struct earlier){r->directory, r->prefix, r->overwrite, format == &dada_files ? is_ours : NULL,
+                            r->names.late};
 }
 
-static int check_names(struct br_stage *stage, const struct record *r, const struct writer_format *format)
+static int check_names(struct br_stage *stage, struct record *r, const struct writer_format *format)
 {
     char found[WRITER_PATH], suffix[16];
     if (r->prefix[0] == '\0' || strchr(r->prefix, '/') != NULL)
@@ -71,11 +75,13 @@ static int check_names(struct br_stage *stage, const struct record *r, const str
         return br_stage_fail_at(stage, "vdif_samples", "this is not for format %s", r->format);
     if (format != &kotekan_files && br_stage_given(stage, "coding"))
         return br_stage_fail_at(stage, "coding", "this is not for format %s", r->format);
+    int status = names_configure(&r->names, stage, &r->directory, &r->prefix, r->overwrite);
+    if (status != BR_OK) return status;
     if (strlen(r->directory) + strlen(r->prefix) + 32 > WRITER_PATH)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%s_", r->prefix);
     snprintf(suffix, sizeof suffix, ".%s", format->suffix);
-    int status = br_stage_writes_files(stage, "prefix", r->directory, found, suffix);
+    status = br_stage_writes_files(stage, "prefix", r->directory, found, suffix);
     if (status != BR_OK || format != &dada_files) return status;
     struct earlier earlier = earlier_of(r, format);
     return earlier_check(stage, "prefix", &earlier);
@@ -107,12 +113,14 @@ static int configure(struct br_stage *stage, void *self)
     return writing_status(stage, w, status);
 }
 
-static int start(struct br_stage *stage, void *self)
+/* Makes the directory and takes the names of all files, as soon as they are known. */
+static int take_names(struct br_stage *stage, struct record *r)
 {
-    struct record *r = self;
     struct file_writer *w = &r->writer;
     struct earlier earlier = earlier_of(r, w->format);
-    w->host.updates_room = made_with_room(stage);
+    r->named = true;
+    w->directory = r->directory;
+    w->prefix = r->prefix;
     int status = earlier_begin(stage, &earlier, &r->claim);
     if (status != BR_OK) return status;
     status = writer_open(w);
@@ -120,10 +128,24 @@ static int start(struct br_stage *stage, void *self)
     return writing_status(stage, w, status);
 }
 
+static int start(struct br_stage *stage, void *self)
+{
+    struct record *r = self;
+    r->claim.fd = -1;
+    r->writer.host.updates_room = made_with_room(stage);
+    r->ready = r->names.late;
+    return r->names.late ? BR_OK : take_names(stage, r);
+}
+
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct record *r = self;
     if (io->in[0] == NULL) return BR_FINISHED;
+    if (!r->named) {
+        names_fill(&r->names, stage, io->in[0]->first);
+        int named = take_names(stage, r);
+        if (named != BR_OK) return named;
+    }
     br_stage_waits_for(stage, "the disk");
     int status = writer_put(&r->writer, io->in[0]);
     br_stage_waits_for(stage, NULL);

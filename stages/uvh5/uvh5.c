@@ -7,6 +7,7 @@
 #include "formats/uvh5/apparent.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/stage/writing.h"
 #include "stages/uvh5_description.h"
@@ -21,17 +22,20 @@ struct uvh5 {
     int64_t integrations, npol;
     double altitude_m, ut1_utc_s;
     bool overwrite;
+    struct names names;
 
     struct uvh5_out out;
     struct file_writer writer;
     struct file_lock claim; /* of the names of all files */
+    bool named;
 };
 
 static const char *const orientations[] = {"unknown", "east", "north", NULL};
 static const struct br_param params[] = {
     BR_PARAM("directory", BR_P_PATH, struct uvh5, directory,
-             "where the files go; it is made if there is none", .def = "."),
-    BR_PARAM("prefix", BR_P_STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5", .def = "vis"),
+             "where the files go; it is made if there is none" NAMES_HELP, .def = "."),
+    BR_PARAM("prefix", BR_P_STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5" NAMES_HELP,
+             .def = "vis"),
     BR_PARAM("integrations", BR_P_INT, struct uvh5, integrations, "integrations in a file; 0: all in one",
              .def = "60", .min = 0, .max = 1e9),
     BR_PARAM("npol", BR_P_INT, struct uvh5, npol,
@@ -120,6 +124,8 @@ static int configure(struct br_stage *stage, void *self)
                                 "'%.160s'; expected the start of a file's name, at most 150 letters "
                                 "without '/'",
                                 u->prefix);
+    status = names_configure(&u->names, stage, &u->directory, &u->prefix, u->overwrite);
+    if (status != BR_OK) return status;
     if (strlen(u->directory) + strlen(u->prefix) + 32 > WRITER_PATH)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%.160s_", u->prefix);
@@ -137,26 +143,39 @@ static void lock_hdf5(void)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* this thread's: we say what went wrong */
 }
 
+/* Makes the directory and takes the names of all files, as soon as they are known. */
+static int take_names(struct br_stage *stage, struct uvh5 *u)
+{
+    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours, u->names.late};
+    u->named = true;
+    u->writer.directory = u->directory;
+    u->writer.prefix = u->prefix;
+    int status = earlier_begin(stage, &earlier, &u->claim);
+    return status == BR_OK ? writing_status(stage, &u->writer, writer_open(&u->writer)) : status;
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
-    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours};
+    u->claim.fd = -1;
     u->out.integrations = (uint64_t)u->integrations;
     u->writer = (struct file_writer){.format = &uvh5_files,
                                      .stream = u->out.layout.stream,
                                      .host = writing_host(stage),
                                      .state = &u->out,
-                                     .directory = u->directory,
-                                     .prefix = u->prefix,
                                      .overwrite = u->overwrite};
-    int status = earlier_begin(stage, &earlier, &u->claim);
-    return status == BR_OK ? writing_status(stage, &u->writer, writer_open(&u->writer)) : status;
+    return u->names.late ? BR_OK : take_names(stage, u);
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct uvh5 *u = self;
     if (io->in[0] == NULL) return BR_FINISHED;
+    if (!u->named) {
+        names_fill(&u->names, stage, io->in[0]->first);
+        int named = take_names(stage, u);
+        if (named != BR_OK) return named;
+    }
     br_stage_waits_for(stage, "the disk");
     lock_hdf5();
     int status = writer_put(&u->writer, io->in[0]);

@@ -116,6 +116,8 @@ def test_wraps_in_files():
                     check(os.path.join(d, "r_000000.dada"), board, first, 8 * FS)
                     assert f"{8 * FS // T} packets, {8 * FS // T} accepted" in result.err, result
                     assert "warning" not in result.err and f"again {periods} times" in result.err, result
+        told = harness.beamring("info", "a.pcap", cwd=d)
+        assert told.status == 1 and "a packet description" in told.err, told
 
 
 def utc(seconds):

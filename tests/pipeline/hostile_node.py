@@ -183,8 +183,8 @@ def test_no_request_holds_the_loop_up():
         for i in range(DUMPS):
             where = {"stage": f"dump{i % 2}", "id": 10 + i}
             ask("POST", "/v1/dump", {**where, **later, **({"channels": channels} if i % 4 == 0 else {})})
-        kotekan = {"event_id": 2, "start_unix_seconds": -1, "start_unix_nano": 0, "duration_nano": 300000,
-                   "dm": 0, "dm_error": 0, "file_path": ""}
+        kotekan = {"event_id": 2, "start_unix_seconds": 1700256000, "start_unix_nano": 0,
+                   "duration_nano": 300000, "dm": 0, "dm_error": 0, "file_path": ""}
         ask("POST", "/baseband", kotekan)
         assert len(ask("POST", "/baseband", {**kotekan, "event_id": 3}).json) == CHANNELS
         every = {f"u{i}": {"add": 5} for i in range(59)}
@@ -245,7 +245,7 @@ VARIABLES = ["\\u0024{SECRET}", "$\\u007bSECRET}", "\\x24{SECRET}", "${SECRET}",
 
 
 def test_nothing_is_expanded():
-    with node(UPDATED + "journal: journal.jsonl\n", command="serve", env={"SECRET": "Hunter2"}) as n:
+    with node(UPDATED + "journal: journal.yaml\n", command="serve", env={"SECRET": "Hunter2"}) as n:
         n.wait_until(lambda s: s["ready"], what="ready")
         for text in VARIABLES:
             for body in ('{"id": "%s", "stages": {"one": {"add": 3}}}', '{"stages": {"one": {"file": "%s"}}}',
@@ -270,7 +270,7 @@ def test_nothing_is_expanded():
         n.wait_until(lambda s: s["restarts"] == 1 and s["ready"], what="the restart")
         journal = n.get("/v1/updates").json["journal"]
         assert journal["state"] == "kept" and journal["resumed"] == 1, journal
-        assert "Hunter2" not in open(os.path.join(n.directory, "journal.jsonl")).read() + n.err
+        assert "Hunter2" not in open(os.path.join(n.directory, "journal.yaml")).read() + n.err
         n.end(0)
 
 

@@ -45,7 +45,8 @@ def test_good():
 def test_fuse():
     """A key of earlier versions: accepted, and said once that it has no effect."""
     quantize = "  - {stage: quantize, in: beams, out: q, bits: 4, fuse: FUSE}\n"
-    text = GOOD.replace("in: beams, dir", "in: q, dir").replace("  - {stage: record", quantize + "  - {stage: record")
+    text = GOOD.replace("in: beams, dir", "in: q, dir")
+    text = text.replace("  - {stage: record", quantize + "  - {stage: record")
     with harness.scratch() as d:
         for fuse in ("auto", "true", "false"):
             result = harness.run(d, text.replace("FUSE", fuse).replace("prefix: beams", f"prefix: {fuse}"))

@@ -123,7 +123,7 @@ pipeline:
             return harness.run(d, wide.replace("RMS", rms).replace("OVERWRITE", overwrite), status=status)
 
         def second():
-            result = again("1.5", "false", 2)
+            result = again("1.5", "false", 1)
             assert "out/scales.yaml exists and would be lost" in result.err, result
             return result
         check_twice(d, lambda: again("2.5", "false"), second, lambda: again("1.5", "true"))
@@ -223,8 +223,7 @@ def test_statistics_and_journal_are_files():
                 f.write(text + "journal: j\n")
             done = harness.beamring("run", "pipeline.yaml", cwd=d, timeout=20)
             assert done.status == 0 and "nothing is resumed" in done.err, done
-            return harness.Result(1, done.out, done.err.replace("it is no file", "a pipe, a device").replace(
-                "Is a directory", "a directory"))
+            return harness.Result(1, done.out, done.err)
         stays(d, os.path.join(d, "j"), run_with_journal)
 
 

@@ -103,7 +103,7 @@ class Boards(threading.Thread):
 def text_of(port, url, more):
     return f"""
 stream: {{sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {len(FENGINE.channel_ids())}}}}}
-journal: updates.jsonl
+journal: updates.yaml
 pipeline:
   - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{port}", sources: {list(FENGINE.sources)},
       streams: {list(FENGINE.streams)}, frame_samples: {FS}, open: 4,

@@ -9,6 +9,7 @@
 #include "formats/frb_node/receive.h"
 #include "formats/writer.h"
 #include "stages/common/stage/earlier.h"
+#include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
 #include <errno.h>
@@ -239,6 +240,7 @@ static bool read_options(int argc, char **argv, struct options *o)
         else if (argv[i][0] != '-' && o->address == NULL)
             o->address = argv[i];
         else {
+            if (argv[i][0] == '-') return unknown_option("receive", argv[i]) == 0;
             fprintf(stderr, "beamring receive: unexpected '%s'\n", argv[i]);
             return false;
         }

@@ -1,6 +1,7 @@
 /* earlier.c - see earlier.h. */
 #include "stages/common/stage/earlier.h"
 
+#include "buffers/numbers.h"
 #include "buffers/output.h"
 #include "formats/common/fileio.h"
 
@@ -59,9 +60,7 @@ int earlier_remove(const char *directory, const char *prefix, earlier_is_ours *i
 int earlier_claim(struct file_lock *lock, const char *directory, const char *prefix, struct br_error *error)
 {
     struct br_error why = {0};
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (const char *c = prefix; *c != '\0'; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-    int64_t byte = (int64_t)(hash >> 2);
+    int64_t byte = (int64_t)(br_fnv(BR_FNV_START, prefix, strlen(prefix)) >> 2);
     snprintf(lock->path, sizeof lock->path, "%.4100s/.beamring.lock", directory);
     if (file_lock_take(lock, &byte, 1, &why) != BR_E_INVALID) return BR_OK;
     return br_fail(
@@ -78,7 +77,7 @@ int earlier_check(struct br_stage *stage, const char *at, const struct earlier *
     if (found[0] == '\0') return BR_OK;
     return br_stage_fail_run_at(stage, at,
                                 "%s exists and would be lost; move it away, choose another directory or "
-                                "prefix, or set overwrite: true",
+                                "prefix, perhaps with {start} in it, or set overwrite: true",
                                 found);
 }
 
@@ -88,15 +87,17 @@ int earlier_begin(struct br_stage *stage, const struct earlier *e, struct file_l
     struct br_error error = {0};
     claim->fd = -1;
     snprintf(path, sizeof path, "%s", e->directory);
-    if (fileio_make_directory(path) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot make the directory %s: %s", e->directory,
-                             strerror(errno));
-    if (access(e->directory, W_OK | X_OK) != 0)
+    if (fileio_make_directory(path) != 0 || access(e->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", e->directory,
                              strerror(errno));
-    if (earlier_claim(claim, e->directory, e->prefix, &error) != BR_OK ||
-        (e->overwrite && e->is_ours != NULL &&
-         earlier_remove(e->directory, e->prefix, e->is_ours, &error) != BR_OK))
+    if (earlier_claim(claim, e->directory, e->prefix, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+    path[0] = '\0';
+    if (e->late && e->is_ours != NULL) earlier_files(e->directory, e->prefix, e->is_ours, path, sizeof path);
+    if (path[0] != '\0')
+        return br_stage_fail(stage, BR_E_IO, "%s exists and would be lost; move it away, or use {run}", path);
+    if (e->overwrite && e->is_ours != NULL &&
+        earlier_remove(e->directory, e->prefix, e->is_ours, &error) != BR_OK)
         return br_stage_fail(stage, BR_E_IO, "%s", error.text);
     return BR_OK;
 }

@@ -34,7 +34,8 @@ int earlier_remove(const char *directory, const char *prefix, earlier_is_ours *i
 struct earlier {
     const char *directory, *prefix;
     bool overwrite;
-    earlier_is_ours *is_ours; /* NULL in earlier_begin: none is removed */
+    earlier_is_ours *is_ours; /* NULL: none is looked for */
+    bool late;                /* the names were not known in configure (names.h): earlier_begin looks again */
 };
 
 /* In configure: refuses at the parameter `at` to replace files of an earlier run, unless `overwrite`. In

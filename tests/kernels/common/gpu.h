@@ -3,6 +3,7 @@
 #ifndef BEAMRING_TESTS_KERNELS_COMMON_GPU_H
 #define BEAMRING_TESTS_KERNELS_COMMON_GPU_H
 
+#include "buffers/gpu.h"
 #include "kernels/common/cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -15,9 +16,10 @@ static struct br_cuda *gpu; /* NULL: none here */
 static inline int gpu_open(void **state)
 {
     (void)state;
+    struct br_error error;
     struct br_why why;
-    if (br_cuda_devices(&why) == 0) {
-        printf("no GPU: skipped (%s)\n", why.text);
+    if (br_gpu_devices(&error) == 0) {
+        printf("no GPU: skipped (%s)\n", error.text);
         return 0;
     }
     if (br_cuda_create(&gpu, 0, NULL, 1 << 20, &why) == 0) return 0;
