@@ -24,7 +24,7 @@ import tempfile
 import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
-ROOMS = ("buffers/", "runtime/", "kernels/", "stages/")
+ROOMS = ("buffers/", "runtime/", "kernels/", "formats/", "stages/")
 SWAPS = {
     "<=": "<", "<": "<=", ">=": ">", ">": ">=", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-",
     "-": "+", "+=": "-=", "-=": "+=", "<<": ">>", ">>": "<<", "%": "/", "|": "&", "true": "false",

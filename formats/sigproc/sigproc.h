@@ -3,8 +3,8 @@
  * A filterbank file has one channel spacing and one time of arrival, so a stream with several
  * upchannelization factors, or with holes in its band, becomes several "bands", each a file of its own for
  * every beam. */
-#ifndef BEAMRING_STAGES_FILTERBANK_SIGPROC_H
-#define BEAMRING_STAGES_FILTERBANK_SIGPROC_H
+#ifndef BEAMRING_FORMATS_SIGPROC_SIGPROC_H
+#define BEAMRING_FORMATS_SIGPROC_SIGPROC_H
 
 #include "buffers/stream.h"
 

@@ -98,8 +98,9 @@ static int configure(struct br_stage *stage, void *self)
     if (status == BR_OK) status = names_plain(stage, "prefix", s->prefix);
     if (status == BR_OK) status = measure(stage, s, in);
     if (status != BR_OK) return status;
-    const char *why = dump_format_of(s->format)->refuses(in);
-    if (why != NULL) return br_stage_fail_at(stage, "format", "%s", why);
+    struct br_error why = {0};
+    if (writer_takes(writer_format_of(s->format), in, &why) != BR_OK)
+        return br_stage_fail_at(stage, "format", "%s", why.text);
     s->piece = br_stage_alloc(stage, in->nchannels * sizeof *s->piece);
     for (unsigned z = 0; z < in->nzones; z++) /* fine channels of one coarse channel stay together */
         for (size_t c = 0; c < in->zone[z].nchannels; c += in->zone[z].factor) {

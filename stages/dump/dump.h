@@ -12,6 +12,7 @@
 #ifndef BEAMRING_STAGES_DUMP_H
 #define BEAMRING_STAGES_DUMP_H
 
+#include "formats/writer.h"
 #include "runtime/stage.h"
 #include "stages/dump/sweep.h"
 
@@ -31,8 +32,6 @@ enum dump_state {
 };
 extern const char *const dump_state_name[DUMP_CANCELLED + 1];
 
-struct dump_format;
-struct dump_file;
 struct writer;
 
 struct piece {
@@ -49,7 +48,7 @@ struct dump {
     struct dump *next;
     uint64_t id;
     struct sweep sweep;
-    const struct dump_format *format;
+    const struct writer_format *format;
     char directory[DUMP_DIRECTORY]; /* of its files */
     size_t npieces, ndishes;
     struct piece *piece; /* [npieces] */
@@ -107,47 +106,6 @@ struct writer {
     unsigned nhands;
     struct hand hand[DUMP_WRITERS];
 };
-
-/* --- format.c: what a file is --- */
-
-/* One file while it is written. */
-struct dump_file {
-    const struct dump_stage *of;
-    const struct br_stream *stream; /* of the stage's input */
-    const struct dump *dump;
-    const struct piece *piece;
-    size_t ndish, cell; /* of this file: bytes of a time step */
-    uint64_t row_bytes, rows, offset;
-    char path[DUMP_PATH], part[DUMP_PATH]; /* the name that it will have; the one that it has */
-    int fd;
-    struct br_stream sub; /* the description of what is in it: it shares the stream's tables */
-    uint8_t *scratch;
-    struct gap *gap; /* dada: [ngaps] of its window, sorted */
-    size_t ngaps, gap_room;
-    uint8_t *header, *tail; /* what stands around the data */
-    size_t header_bytes, tail_bytes;
-    uint64_t changed; /* bytes whose value the format cannot say */
-    struct br_error error;
-};
-
-struct dump_format {
-    const char *name, *suffix;
-    /* Why the stage's input cannot be written, or NULL. */
-    const char *(*refuses)(const struct br_stream *stream);
-    /* All return a status, with the error in file->error. `describe` touches no disk: it makes what stands
-     * around the data, before them, which sets `offset`, and again when all is known of them. */
-    int (*describe)(struct dump_file *file);
-    /* Rows are about to be written; `valid` is [rows][channels], or NULL where all are. May change `data`. */
-    int (*rows)(struct dump_file *file, uint64_t row, uint64_t rows, uint8_t *data, const uint8_t *valid);
-    /* Base samples [first, end) of the window are not there. */
-    int (*lacks)(struct dump_file *file, uint64_t first, uint64_t end);
-    /* Writes what stands around the data: only the file's own memory and the disk. */
-    int (*finish)(struct dump_file *file);
-    void (*free)(struct dump_file *file);
-};
-
-extern const struct dump_format dump_dada, dump_chime;
-const struct dump_format *dump_format_of(const char *name);
 
 /* --- events.c: dumps; the caller holds the lock --- */
 

@@ -12,6 +12,13 @@
 /* The list of all dumps for kotekan has the newest whole dumps up to so many files, one at least. */
 enum { BASEBAND_FILES = 8192 };
 
+void dump_name(const struct dump_stage *s, const struct dump *d, const struct piece *p, char *text,
+               size_t size)
+{
+    snprintf(text, size, "%s_%" PRIu64 "_%" PRId64 ".%s", s->prefix, d->id, s->number[p->index],
+             d->format->suffix);
+}
+
 static void put_string(FILE *out, const char *text)
 {
     const char *c = text;

@@ -2,6 +2,8 @@
 #include "buffers/output.h"
 #include "formats/common/fileio.h"
 #include "runtime/stage_history.h"
+#include "stages/common/stage/made_with.h"
+#include "stages/common/stage/writing.h"
 #include "stages/dump/dump.h"
 
 #include <errno.h>
@@ -15,10 +17,29 @@
 
 enum { AHEAD = 32 }; /* rows that are fetched before they are copied */
 
-static int io_failed(struct dump_file *f, const char *what, const char *path, int why)
+/* One file while it is written. */
+struct dump_file {
+    const struct dump *dump;
+    const struct piece *piece;
+    size_t ndish, row_bytes; /* of this file */
+    uint64_t step;           /* base samples of a row */
+    struct br_stream stream; /* the description of what is in it: it shares the tables of the stage's */
+    char path[DUMP_PATH], part[DUMP_PATH]; /* the name that it will have; the one that it has */
+    struct writer_window window;
+    struct file_writer writer;
+};
+
+/* --- the writer's host ---------------------------------------------------------------------------- */
+
+static bool at_disk(void *owner, bool there)
 {
-    return br_fail(&f->error, BR_E_IO, "cannot %s %s: %s", what, path, strerror(why));
+    struct hand *h = owner;
+    if (!there) return writer_comes_back(h, h->busy_with);
+    writer_goes_to_disk(h);
+    return true;
 }
+
+/* --- the file's place ----------------------------------------------------------------------------- */
 
 /* A link below the stage's directory, `top`, must not lead out of it, to wherever a request may then write.
  * If the directory does not exist yet, the existing part of its path counts. */
@@ -35,47 +56,32 @@ static bool is_below(const char *directory, const char *top)
     return strncmp(real, real_top, n) == 0 && (real[n] == '/' || real[n] == '\0');
 }
 
-/* Makes the file under another name, with room for all of it, so that a full disk is known now. */
-static int open_file(struct dump_file *f)
+/* Makes its directory, and looks whether a file may be made there. */
+static int prepare_place(struct hand *h, struct dump_file *f, struct br_error *error)
 {
+    const char *top = h->writer->of->directory;
     char directory[DUMP_DIRECTORY];
     snprintf(directory, sizeof directory, "%s", f->dump->directory);
-    if (access(f->of->directory, F_OK) == 0 && !is_below(directory, f->of->directory))
-        return br_fail(&f->error, BR_E_IO,
+    if (access(top, F_OK) == 0 && !is_below(directory, top))
+        return br_fail(error, BR_E_IO,
                        "%s leads out of %s, where this stage writes; expected directories, not links",
-                       directory, f->of->directory);
-    if (fileio_make_directory(directory) != 0) return io_failed(f, "make the directory", directory, errno);
+                       directory, top);
+    if (fileio_make_directory(directory) != 0)
+        return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", directory, strerror(errno));
     if (faccessat(AT_FDCWD, f->path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        return br_fail(&f->error, BR_E_IO, "%s is there already: it is not replaced", f->path);
-    f->fd = br_output_open(f->part, true, &f->error);
-    if (f->fd < 0) return BR_E_IO;
-    uint64_t bytes = f->offset + f->rows * f->row_bytes;
-    if (fallocate(f->fd, 0, 0, (off_t)bytes) == 0) return BR_OK;
-    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) /* then it shows when it is full */
-        return ftruncate(f->fd, (off_t)bytes) == 0 ? BR_OK : io_failed(f, "lengthen", f->part, errno);
-    int why = errno;
-    return br_fail(&f->error, BR_E_IO, "no room for the %" PRIu64 " bytes of %s: %s", bytes, f->path,
-                   strerror(why));
+        return br_fail(error, BR_E_IO, "%s is there already: it is not replaced", f->path);
+    return BR_OK;
 }
 
-static int close_file(struct dump_file *f, int status)
+/* Gives the complete file its name; else it goes. */
+static int settle_place(struct dump_file *f, int status, struct br_error *error)
 {
-    if (f->fd < 0) return status;
-    if (status == BR_OK) status = f->dump->format->finish(f);
-    if (close(f->fd) != 0 && status == BR_OK) status = io_failed(f, "complete", f->part, errno);
-    if (status == BR_OK) status = br_output_rename(f->part, f->path, &f->error);
-    if (status != BR_OK) unlink(f->part);
-    f->fd = -1;
+    if (status == BR_OK) status = br_output_rename(f->part, f->path, error);
+    if (status != BR_OK && f->writer.files > 0) unlink(f->part);
     return status;
 }
 
-static size_t zone_step(const struct br_stream *s, size_t channel)
-{
-    size_t step = s->zone[0].downsample;
-    for (unsigned z = 1; z < s->nzones && s->zone[z].first_channel <= channel; z++)
-        step = s->zone[z].downsample;
-    return step;
-}
+/* --- copying --------------------------------------------------------------------------------------- */
 
 /* Copies `rows` time steps of the piece's channels from step `step` of the frame on:
  * out[rows][channel][cell], valid[rows][channel]. False: all are valid. */
@@ -83,7 +89,7 @@ static bool copy_rows(const struct writer *w, const struct dump_file *f, const s
                       size_t step, size_t rows, uint8_t *out, uint8_t *valid)
 {
     const struct dump_stage *s = w->of;
-    size_t all = f->stream->nchannels, pitch = all * s->cell, count = f->piece->count;
+    size_t all = br_stage_input(w->stage, 0)->nchannels, pitch = all * s->cell, count = f->piece->count;
     const uint8_t *in = (const uint8_t *)frame->data + (step * all + f->piece->channel) * s->cell;
     if (f->dump->ndishes == 0) {
         size_t bytes = count * s->cell;
@@ -121,7 +127,7 @@ static size_t fetch(struct hand *h, const struct dump_file *f, uint64_t at, stru
                     uint64_t *from)
 {
     struct writer *w = h->writer;
-    uint64_t end = f->piece->window.end, step = zone_step(f->stream, f->piece->channel);
+    uint64_t end = f->window.end, step = f->step;
     const struct br_frame *frame = br_stage_hold(w->stage, 0, at);
     *from = end;
     if (frame == NULL) return 0;
@@ -142,37 +148,32 @@ static size_t fetch(struct hand *h, const struct dump_file *f, uint64_t at, stru
     return rows;
 }
 
-static int write_block(struct hand *h, struct dump_file *f, uint64_t row, const struct block *block)
+static int write_block(struct hand *h, struct dump_file *f, uint64_t first, const struct block *block)
 {
-    int status = f->dump->format->rows(f, row, block->rows, h->buffer, block->checked ? h->valid : NULL);
-    if (status != BR_OK) return status;
-    writer_goes_to_disk(h);
-    int why = fileio_write(f->fd, h->buffer, block->rows * f->row_bytes, f->offset + row * f->row_bytes);
-    if (!writer_comes_back(h, f->dump)) return BR_E_STOPPED;
-    return why == 0 ? BR_OK : io_failed(f, "write", f->part, why);
+    const struct br_frame frame = {.first = first,
+                                   .samples = block->rows * f->step,
+                                   .data = h->buffer,
+                                   .valid = h->valid,
+                                   .complete = !block->checked};
+    return writer_put(&f->writer, &frame);
 }
 
 /* Writes all of the window, block by block; a block may be of several frames. */
-static int write_window(struct hand *h, struct dump_file *f, struct piece *p)
+static int write_window(struct hand *h, struct dump_file *f)
 {
-    uint64_t step = zone_step(f->stream, p->channel), at = p->window.first;
+    uint64_t at = f->window.first, end = f->window.end;
     int status = BR_OK;
-    while (at < p->window.end && status == BR_OK) {
-        struct block block = {.room = h->writer->block_rows * f->of->cell / f->row_bytes};
+    while (at < end && status == BR_OK) {
+        struct block block = {.room = h->writer->block_rows * h->writer->of->cell / f->row_bytes};
         uint64_t begin = at, from;
         size_t rows;
         do {
             rows = fetch(h, f, at, &block, &from);
-            if (block.rows == 0 && from > at) {
-                p->missing += from - at;
-                status = f->dump->format->lacks(f, at, from);
-                begin = at = from;
-            }
+            if (block.rows == 0 && from > at) begin = at = from; /* the writer sees what is missing */
             block.rows += rows;
-            at += rows * step;
-        } while (rows > 0 && block.rows < block.room && at < p->window.end && status == BR_OK);
-        if (block.rows > 0 && status == BR_OK)
-            status = write_block(h, f, (begin - p->window.first) / step, &block);
+            at += rows * f->step;
+        } while (rows > 0 && block.rows < block.room && at < end);
+        if (block.rows > 0) status = write_block(h, f, begin, &block);
     }
     return status;
 }
@@ -186,43 +187,87 @@ static bool is_there(struct writer *w, const struct window *window)
     return there;
 }
 
+/* The stream of a file: the piece's channels, and the dishes that are wanted. */
+static void describe(const struct dump_stage *s, struct dump_file *f, const struct br_stream *in)
+{
+    const struct piece *p = f->piece;
+    struct br_stream *out = &f->stream;
+    unsigned z = 0;
+    while (z + 1 < in->nzones && in->zone[z + 1].first_channel <= p->channel) z++;
+    *out = *in;
+    out->nchannels = p->count;
+    out->freq_mhz += p->channel;
+    out->width_mhz += p->channel;
+    out->nzones = 1;
+    out->zone[0] = in->zone[z];
+    out->zone[0].first_channel = 0;
+    out->zone[0].nchannels = p->count;
+    out->array.axis[br_array_axis(&in->array, "freq")].length = p->count;
+    int dish = br_array_axis(&in->array, "dish");
+    f->ndish = f->dump->ndishes > 0 ? f->dump->ndishes : s->ndish;
+    if (dish >= 0) out->array.axis[dish].length = f->ndish;
+    if (f->dump->ndishes > 0) out->telescope = NULL; /* whose dishes these are not */
+    f->step = out->zone[0].downsample;
+    f->row_bytes = p->count * (f->dump->ndishes > 0 ? s->npol * f->ndish * s->element : s->cell);
+}
+
+static int write_file(struct hand *h, struct dump_file *f)
+{
+    struct file_writer *w = &f->writer;
+    writer_to_disk(w);
+    int why = writer_from_disk(w, prepare_place(h, f, &w->error) == BR_OK ? 0 : EIO);
+    if (why != 0) return writer_failed(w, "make", f->path, why);
+    int status = writer_refuses(w);
+    if (status == BR_OK) status = writer_open(w);
+    if (status == BR_OK) status = write_window(h, f);
+    int closed = writer_close(w);
+    if (status == BR_OK) status = closed;
+    writer_to_disk(w);
+    status = settle_place(f, status, &w->error);
+    why = writer_from_disk(w, 0);
+    return status == BR_OK && why != 0 ? BR_E_STOPPED : status;
+}
+
 enum dump_state piece_write(struct hand *h, const struct dump *d, struct piece *p, struct br_error *error)
 {
-    struct writer *w = h->writer;
-    const struct dump_stage *s = w->of;
+    const struct dump_stage *s = h->writer->of;
+    const struct br_stream *in = br_stage_input(h->writer->stage, 0);
+    struct dump_file f = {.dump = d, .piece = p};
     char name[DUMP_PATH];
-    size_t ndish = d->ndishes > 0 ? d->ndishes : s->ndish;
-    size_t cell = d->ndishes > 0 ? s->npol * ndish * s->element : s->cell;
-    struct dump_file f = {.of = s,
-                          .stream = br_stage_input(w->stage, 0),
-                          .dump = d,
-                          .piece = p,
-                          .ndish = ndish,
-                          .row_bytes = p->count * cell,
-                          .fd = -1};
     uint64_t samples = p->window.end - p->window.first;
-    f.rows = samples / zone_step(f.stream, p->channel);
-    p->missing = p->bytes = 0;
-    if (samples == 0 || !is_there(w, &p->window)) {
-        p->missing = samples;
-        return DUMP_EMPTY;
-    }
+    p->missing = samples;
+    p->bytes = 0;
+    if (samples == 0 || !is_there(h->writer, &p->window)) return DUMP_EMPTY;
+    describe(s, &f, in);
     dump_name(s, d, p, name, sizeof name);
     snprintf(f.path, sizeof f.path, "%.900s/%.900s", d->directory, name);
     snprintf(f.part, sizeof f.part, "%.900s/%.900s.part", d->directory, name);
-    int status = d->format->describe(&f);
-    if (status == BR_OK) {
-        writer_goes_to_disk(h);
-        status = open_file(&f);
-        if (!writer_comes_back(h, d)) status = BR_E_STOPPED;
-    }
-    if (status == BR_OK) status = write_window(h, &f, p);
-    if (status == BR_OK) status = d->format->describe(&f); /* by now it is known what is missing */
-    writer_goes_to_disk(h);
-    status = close_file(&f, status);
-    if (!writer_comes_back(h, d) && status == BR_OK) status = BR_E_STOPPED;
-    d->format->free(&f);
-    p->bytes = status == BR_OK ? f.rows * f.row_bytes : 0;
-    *error = f.error;
+    f.window = (struct writer_window){.path = f.part,
+                                      .name = f.path,
+                                      .first = p->window.first,
+                                      .end = p->window.end,
+                                      .number = s->number[p->index],
+                                      .event = d->id,
+                                      .dm = d->sweep.dm,
+                                      .dm_error = d->sweep.dm_error,
+                                      .ref_mhz = d->sweep.ref_mhz,
+                                      .dish = d->dish,
+                                      .ndishes = d->ndishes,
+                                      .all_dishes = s->ndish};
+    f.writer = (struct file_writer){.format = d->format,
+                                    .stream = &f.stream,
+                                    .host = writing_host(h->writer->stage),
+                                    .state = calloc(1, d->format->size),
+                                    .lossy = true, /* as well as it can be said */
+                                    .window = &f.window};
+    f.writer.host.note = NULL;
+    f.writer.host.disk = at_disk;
+    f.writer.host.disk_owner = h;
+    f.writer.host.updates_room = made_with_room(h->writer->stage);
+    int status = f.writer.state != NULL ? write_file(h, &f) : writer_no_memory(&f.writer, d->format->size);
+    free(f.writer.state);
+    p->missing = f.writer.lacking;
+    if (status == BR_OK) p->bytes = samples / f.step * f.row_bytes;
+    *error = f.writer.error;
     return status == BR_OK ? DUMP_DONE : status == BR_E_STOPPED ? DUMP_CANCELLED : DUMP_FAILED;
 }

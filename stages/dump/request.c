@@ -281,10 +281,12 @@ static bool read_format(struct order *o)
 {
     const json_t *value = json_object_get(o->json, "format");
     const char *name = value == NULL ? o->s->format : json_string_value(value);
-    o->dump->format = name != NULL ? dump_format_of(name) : NULL;
-    if (o->dump->format == NULL) return refuse(o, BAD, "format: expected \"dada\" or \"chime\"");
-    const char *why = o->dump->format->refuses(o->stream);
-    return why == NULL || refuse(o, BAD, "format: %s", why);
+    struct br_error why = {0};
+    o->dump->format = name != NULL ? writer_format_of(name) : NULL;
+    if (o->dump->format != &dada_files && o->dump->format != &chime_files)
+        return refuse(o, BAD, "format: expected \"dada\" or \"chime\"");
+    if (writer_takes(o->dump->format, o->stream, &why) == BR_OK) return true;
+    return refuse(o, BAD, "format: %s", why.text);
 }
 
 /* --- is it to be had? --- */

@@ -200,7 +200,7 @@ static size_t block_rows(const struct dump_stage *s)
 
 size_t writer_bytes(const struct dump_stage *s)
 {
-    return 2 * block_rows(s) * s->cell * (size_t)s->writers;
+    return 3 * block_rows(s) * s->cell * (size_t)s->writers; /* data, validity, and data in another coding */
 }
 
 int writer_start(struct br_stage *stage, struct dump_stage *s)

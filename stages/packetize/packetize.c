@@ -28,7 +28,7 @@ static const struct br_param params[] = {
              .choices = format_choices),
     BR_PARAM("destinations", BR_P_MAPS, struct packetize, destinations, "who receives which beams",
              .required = true, .fields = destination_fields, .size = sizeof(struct destination_param),
-             .min_count = 1, .max_count = 256),
+             .min_count = 1, .max_count = DESTINATIONS),
     BR_PARAM("connect_s", BR_P_REAL, struct packetize, connect_s,
              "how long to wait at the start until all destinations are connected", .def = "10", .min = 0,
              .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
@@ -173,11 +173,61 @@ int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams)
     return BR_OK;
 }
 
+/* --- the senders' host ----------------------------------------------------------------------------- */
+
+static void note(void *owner, const char *text)
+{
+    br_stage_note(owner, "%s", text);
+}
+
+static void warn(void *owner, const char *text)
+{
+    br_stage_warn(owner, "%s", text);
+}
+
+static void trouble(void *owner, const char *text)
+{
+    br_stage_trouble(owner, text);
+}
+
+static void waits_for(void *owner, const char *what)
+{
+    br_stage_waits_for(owner, what);
+}
+
+static bool stopping(void *owner)
+{
+    return br_stage_stopping(owner);
+}
+
+static bool sleep_until(void *owner, uint64_t ns)
+{
+    return br_stage_sleep_until(owner, ns);
+}
+
+static int parallel(void *owner, size_t jobs, void (*work)(void *arg, size_t job, unsigned worker), void *arg)
+{
+    return br_stage_parallel(owner, jobs, work, arg);
+}
+
+struct link_host host_of(struct br_stage *stage)
+{
+    return (struct link_host){.owner = stage,
+                              .note = note,
+                              .warn = warn,
+                              .trouble = trouble,
+                              .waits_for = waits_for,
+                              .stopping = stopping,
+                              .sleep_until = sleep_until,
+                              .parallel = parallel,
+                              .workers = br_stage_threads(stage)};
+}
+
 int start_peers(struct br_stage *stage, struct packetize *p, bool acks)
 {
-    size_t n = p->destinations.count;
-    p->peers = (struct peers){.stage = stage,
-                              .count = n,
+    const char *address[DESTINATIONS];
+    for (size_t i = 0; i < p->destinations.count; i++) address[i] = p->destination[i].address;
+    p->peers = (struct peers){.host = host_of(stage),
                               .acks = acks,
                               .reconnect = p->reconnect,
                               .connect_s = p->connect_s,
@@ -185,32 +235,21 @@ int start_peers(struct br_stage *stage, struct packetize *p, bool acks)
                               .retry_s = p->retry_s,
                               .idle_s = p->idle_s,
                               .close_s = p->close_s};
-    p->peers.peer = calloc(n, sizeof *p->peers.peer);
-    if (p->peers.peer == NULL) return br_no_memory(stage, n * sizeof *p->peers.peer);
-    for (size_t i = 0; i < n; i++) {
-        struct br_error error = {0};
-        p->peers.peer[i].fd = -1;
-        if (net_resolve(&p->peers.peer[i].to, p->destination[i].address, SOCK_STREAM, &error) != BR_OK)
-            return br_stage_fail(stage, error.status, "%s", error.text);
-    }
-    return BR_OK;
+    return peers_status(stage, p, peers_create(&p->peers, p->destinations.count, address));
 }
 
-void report_peers(struct br_stage *stage, const struct packetize *p, const char *what)
+int peers_status(struct br_stage *stage, const struct packetize *p, int status)
 {
-    for (size_t i = 0; i < p->peers.count && p->peers.peer != NULL && p->opened; i++) {
-        const struct peer *peer = &p->peers.peer[i];
-        char answers[160] = "";
-        if (p->peers.acks)
-            snprintf(answers, sizeof answers,
-                     ", %llu not acknowledged, in the last connection %llu assembled and %llu dropped there",
-                     (unsigned long long)peer->unanswered, (unsigned long long)peer->acked,
-                     (unsigned long long)peer->refused);
-        br_stage_note(stage, "%s: %llu %s sent, %llu missed, %llu connection%s%s", peer->to.text,
-                      (unsigned long long)peer->sent, what, (unsigned long long)peer->missed,
-                      (unsigned long long)peer->connections, peer->connections == 1 ? "" : "s", answers);
-    }
+    return status < 0 ? br_stage_fail(stage, status, "%s", p->peers.error.text) : status;
 }
+
+int finish_peers(struct br_stage *stage, struct packetize *p)
+{
+    peers_close(&p->peers);
+    return peers_status(stage, p, peers_verdict(&p->peers));
+}
+
+/* --- the stage ------------------------------------------------------------------------------------- */
 
 static int configure(struct br_stage *stage, void *self)
 {
@@ -259,8 +298,7 @@ static int stop(struct br_stage *stage, void *self)
 {
     struct packetize *p = self;
     int status = p->wire->stop(stage, p);
-    if (p->peers.peer != NULL) peers_abandon(&p->peers);
-    free(p->peers.peer);
+    peers_free(&p->peers);
     return status;
 }
 

@@ -2,9 +2,11 @@
 #ifndef BEAMRING_STAGES_PACKETIZE_PACKETIZE_H
 #define BEAMRING_STAGES_PACKETIZE_PACKETIZE_H
 
+#include "formats/links/peers.h"
 #include "stages/packetize/document.h"
 #include "stages/packetize/faults.h"
-#include "stages/packetize/peers.h"
+
+enum { DESTINATIONS = 256 };
 
 struct destination_param {
     const char *address;
@@ -50,7 +52,6 @@ struct packetize {
     size_t nbeams;
     struct destination_param *destination; /* [destinations.count], beams filled in */
     struct peers peers;
-    bool opened;
     void *state;         /* of the format */
     uint64_t told_until; /* base sample up to which the log says what data are made with; 0: none has come */
 };
@@ -58,9 +59,16 @@ struct packetize {
 /* Gives every destination its beams. Status. */
 int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams);
 
-/* Resolves the destinations and prepares the connections to them; and says at the end how it went with each.
- */
+/* What senders ask of the stage. */
+struct link_host host_of(struct br_stage *stage);
+
+/* Resolves the destinations and prepares the connections to them. Status. */
 int start_peers(struct br_stage *stage, struct packetize *p, bool acks);
-void report_peers(struct br_stage *stage, const struct packetize *p, const char *what);
+
+/* At the end of the input: waits until everything has arrived, and closes. Status. */
+int finish_peers(struct br_stage *stage, struct packetize *p);
+
+/* The stage fails with the message of the peers when the status is one of a failure. Returns it. */
+int peers_status(struct br_stage *stage, const struct packetize *p, int status);
 
 #endif

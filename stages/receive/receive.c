@@ -1,6 +1,9 @@
 /* receive - beams and electric fields from the network. */
 #include "stages/receive/receive.h"
 #include "buffers/clock.h"
+#include "formats/chime_l0/receive.h"
+#include "formats/frb_node/receive.h"
+#include "formats/kotekan/receive.h"
 #include "stages/common/stage/finite.h"
 #include "stages/common/stage/format.h"
 #include "stages/receive_description.h"
@@ -89,19 +92,32 @@ static const struct br_port outputs[] = {{"out", "frb-node: int4 [beam][freq][ti
                                                  "E[time][freq][pol][dish], int4x2, or beams"},
                                          {0}};
 
+static const struct receive_wire {
+    const struct receiver_format *format;
+    size_t size; /* of its receiver */
+    int (*expect)(struct br_stage *stage, struct receive *r);
+    int (*prepare)(struct br_stage *stage, struct receive *r); /* NULL: nothing to do */
+} wires[] = {
+    {&frb_node_receiver, sizeof(struct frb_receiver), expect_frb_node, prepare_frb_node},
+    {&chime_l0_receiver, sizeof(struct l0_receiver), expect_chime_l0, prepare_chime_l0},
+    {&kotekan_receiver, sizeof(struct kotekan_receiver), expect_kotekan, NULL},
+};
+
 static int configure(struct br_stage *stage, void *self)
 {
-    static const struct receive_format *const formats[] = {&frb_node_input, &chime_l0_input, &kotekan_input};
     struct receive *r = self;
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(formats[i]->name, r->format) == 0) r->wire = formats[i];
+    for (size_t i = 0; i < sizeof wires / sizeof *wires; i++)
+        if (strcmp(wires[i].format->name, r->format) == 0) r->wire = &wires[i];
     int status = br_check_format(stage, params, r->format);
     if (status != BR_OK) return status;
     if (!net_is_address(r->address))
         return br_stage_fail_at(
             stage, "address",
             "'%.100s' is not an address; expected host:port, such as *:5000 or 127.0.0.1:5000", r->address);
-    status = r->wire->configure(stage, r);
+    r->state = br_stage_alloc(stage, r->wire->size);
+    *r->state = (struct receiver){
+        .format = r->wire->format, .window = (unsigned)r->window, .handshake_s = r->handshake_s};
+    status = r->wire->expect(stage, r);
     if (status == BR_OK) finite_configure(stage);
     return status;
 }
@@ -113,17 +129,24 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     const struct receive *r = self;
     const struct br_stream *out = br_stage_output(stage, 0);
     size_t frame = br_array_bytes(&out->array) + br_array_bytes(&out->side);
-    m->host = (r->wire == &kotekan_input ? 2 : (size_t)r->window + 1) * frame + r->wire->bytes;
+    m->host =
+        (r->wire->format == &kotekan_receiver ? 2 : (size_t)r->window + 1) * frame + r->wire->format->bytes;
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct receive *r = self;
+    const struct receiver_format *format = r->wire->format;
+    struct net_address at;
     struct br_error error = {0};
-    bool udp = r->wire == &chime_l0_input;
-    if (net_resolve(&r->at, r->address, udp ? SOCK_DGRAM : SOCK_STREAM, &error) != BR_OK)
+    if (net_resolve(&at, r->address, format->udp ? SOCK_DGRAM : SOCK_STREAM, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
-    return r->wire->start(stage, r);
+    int status = r->wire->prepare != NULL ? r->wire->prepare(stage, r) : BR_OK;
+    if (status != BR_OK) return status;
+    if (format->listen(r->state, &at, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    br_stage_note(stage, "listening on port %u", r->state->port);
+    return BR_OK;
 }
 
 /* Counts missing, late and duplicate samples of the stage, each kind by itself. */
@@ -137,61 +160,61 @@ static void count_losses(struct br_stage *stage, struct receive *r)
                  {BR_LOST_MALFORMED, offsetof(struct wire_counts, malformed)}};
     uint64_t samples = br_stage_output(stage, 0)->frame_samples;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        uint64_t now = *(const uint64_t *)(const void *)((const char *)r->counts + kinds[i].offset);
+        uint64_t now = *(const uint64_t *)(const void *)((const char *)&r->state->counts + kinds[i].offset);
         uint64_t *told = (uint64_t *)(void *)((char *)&r->told + kinds[i].offset);
         if (now > *told) br_stage_count_lost(stage, kinds[i].reason, (now - *told) * samples);
         *told = now;
     }
 }
 
-/* Says what was wrong with a peer, before anything is decided on. */
-static void tell(struct br_stage *stage, struct receive *r)
+/* Takes what comes, and says what was wrong with a peer. */
+static int step(struct br_stage *stage, struct receive *r, int ms)
 {
-    if (r->complaint[0] != '\0') br_stage_warn(stage, "%s", r->complaint);
-    r->complaint[0] = '\0';
+    struct br_error error = {0};
+    int status = r->wire->format->step(r->state, ms, &error);
+    if (r->state->complaint[0] != '\0') br_stage_warn(stage, "%s", r->state->complaint);
+    r->state->complaint[0] = '\0';
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct receive *r = self;
+    const struct receiver_format *format = r->wire->format;
+    const struct wire_counts *counts = &r->state->counts;
     uint64_t now = br_clock_ns();
     if (!r->started) r->heard_ns = now;
     r->started = true;
     bool stopping = br_stage_stopping(stage);
-    int status = stopping ? BR_OK : r->wire->step(stage, r, 0);
-    tell(stage, r);
+    int status = stopping ? BR_OK : step(stage, r, 0);
     if (status < 0) return status;
-    uint64_t pieces = r->counts->received + r->counts->late + r->counts->duplicate;
+    uint64_t pieces = counts->received + counts->late + counts->duplicate;
     if (pieces != r->changed) r->heard_ns = now;
     r->changed = pieces;
     double quiet = (double)(now - r->heard_ns) * 1e-9;
     /* also a sender that was refused between two looks has been there */
-    bool closed = r->until_closed && r->counts->connections > 0 && !r->wire->connected(r),
+    bool closed = r->until_closed && counts->connections > 0 && format->connected(r->state) == 0,
          idle = r->idle_s > 0 && quiet > r->idle_s;
     bool end = stopping || closed || idle;
-    int got = r->wire->fill(stage, r, io->out[0], end || quiet > r->hold_s);
+    bool got = format->fill(r->state, br_stage_output(stage, 0), end || quiet > r->hold_s, io->out[0]);
     count_losses(stage, r);
-    if (got > 0) finite_take(stage, &r->finite, io->out[0]);
-    if (got != 0) return got < 0 ? got : BR_PRODUCED;
-    if (end) return BR_FINISHED;
-    status = r->wire->step(stage, r, LOOK_MS);
-    tell(stage, r);
-    return status < 0 ? status : 0;
+    if (got) finite_take(stage, &r->finite, io->out[0]);
+    if (got) return BR_PRODUCED;
+    return end ? BR_FINISHED : step(stage, r, LOOK_MS);
 }
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct receive *r = self;
-    if (r->started) {
-        const struct wire_counts *c = r->counts;
+    const struct wire_counts *c = &r->state->counts;
+    if (r->started)
         br_stage_note(stage,
                       "%" PRIu64 " received, %" PRIu64 " late, %" PRIu64 " duplicate, %" PRIu64
                       " missing, %" PRIu64 " malformed; "
                       "%" PRIu64 " connections, %" PRIu64 " refused, %" PRIu64 " broken, %" PRIu64 " silent",
                       c->received, c->late, c->duplicate, c->missing, c->malformed, c->connections,
                       c->refused, c->broken, c->silent);
-    }
-    r->wire->stop(r);
+    r->wire->format->free(r->state);
     return BR_OK;
 }
 

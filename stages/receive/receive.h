@@ -1,32 +1,14 @@
-/* receive.h - inside the stage: its parameters, and one set of callbacks per format. */
+/* receive.h - inside the stage: its parameters, and what they say will come. */
 #ifndef BEAMRING_STAGES_RECEIVE_RECEIVE_H
 #define BEAMRING_STAGES_RECEIVE_RECEIVE_H
 
-#include "formats/links/assembly.h"
-#include "formats/links/net.h"
+#include "formats/links/receiver.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/finite.h"
 
 struct range_param {
     int64_t first, count;
 };
-
-struct receive;
-
-struct receive_format {
-    const char *name;
-    size_t bytes; /* of its state and buffers, whatever the stream */
-    int (*configure)(struct br_stage *stage, struct receive *r);
-    int (*start)(struct br_stage *stage, struct receive *r);
-    /* Waits up to `ms`. Status. */
-    int (*step)(struct br_stage *stage, struct receive *r, int ms);
-    /* Fills the frame if there is one to hand on: 1, else 0, or a status. `flush`: what is there, complete or
-     * not. */
-    int (*fill)(struct br_stage *stage, struct receive *r, struct br_frame *out, bool flush);
-    bool (*connected)(const struct receive *r);
-    void (*stop)(struct receive *r);
-};
-extern const struct receive_format frb_node_input, chime_l0_input, kotekan_input;
 
 struct receive {
     /* parameters */
@@ -37,16 +19,22 @@ struct receive {
     bool until_closed;
     const struct range_param *beams, *channels;
 
-    const struct receive_format *wire;
-    const struct wire_counts *counts;
+    const struct receive_wire *wire;
+    struct receiver *state;
     struct wire_counts told; /* what was reported as lost already */
-    struct net_address at;
-    uint64_t heard_ns; /* when the last frame's worth of data came, or the stage began */
-    uint64_t changed;  /* pieces counted by then */
+    uint64_t heard_ns;       /* when the last frame's worth of data came, or the stage began */
+    uint64_t changed;        /* pieces counted by then */
     bool started;
     struct finite finite;
-    char complaint[WIRE_COMPLAINT];
-    void *state;
 };
+
+/* Checks the parameters of a format, describes the output by them, and sets what r->state expects. Status. */
+int expect_frb_node(struct br_stage *stage, struct receive *r);
+int expect_chime_l0(struct br_stage *stage, struct receive *r);
+int expect_kotekan(struct br_stage *stage, struct receive *r);
+
+/* Memory for what will come. Status. */
+int prepare_frb_node(struct br_stage *stage, struct receive *r);
+int prepare_chime_l0(struct br_stage *stage, struct receive *r);
 
 #endif

@@ -2,23 +2,20 @@
  *
  * Visibilities stay the integer sums that the correlator made; flags and numbers of samples say what is
  * behind each. */
-#include "formats/uvh5/file.h"
+#include "formats/uvh5/write.h"
 
-#include "formats/common/fileio.h"
 #include "formats/uvh5/apparent.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
-#include "stages/common/stage/made_with.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
+#include "stages/common/stage/writing.h"
 #include "stages/uvh5_description.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct uvh5 {
     const char *directory, *prefix, *x_orientation, *instrument; /* parameters */
@@ -27,14 +24,10 @@ struct uvh5 {
     bool overwrite;
     struct names names;
 
-    struct uvh5_layout layout;
-    struct uvh5_file file;
-    char path[4096];
-    bool open, named;
-    struct file_lock claim;          /* of the names of all files */
-    uint64_t files, written;         /* integrations in all */
-    uint64_t file_first, told_until; /* base samples: of the file's first; up to which its history speaks */
-    char history[MADE_WITH_ROOM + 128];
+    struct uvh5_out out;
+    struct file_writer writer;
+    struct file_lock claim; /* of the names of all files */
+    bool named;
 };
 
 static const char *const orientations[] = {"unknown", "east", "north", NULL};
@@ -84,14 +77,14 @@ static int check_site(struct br_stage *stage, struct uvh5 *u)
         return br_stage_fail_at(stage, "ut1_utc_s",
                                 "this beamring was built without ERFA, which computes sidereal times "
                                 "(liberfa-dev)");
-    u->layout.with_lst = br_stage_given(stage, "ut1_utc_s");
+    u->out.layout.with_lst = br_stage_given(stage, "ut1_utc_s");
     return BR_OK;
 }
 
 /* Which inputs the baselines join, and the pairs of dishes in their order. */
 static int make_layout(struct br_stage *stage, struct uvh5 *u, const struct br_stream *in)
 {
-    struct uvh5_layout *l = &u->layout;
+    struct uvh5_layout *l = &u->out.layout;
     struct br_error error = {0};
     struct br_stream *stream = br_stage_alloc(stage, sizeof *stream);
     *stream = *in;
@@ -102,7 +95,6 @@ static int make_layout(struct br_stage *stage, struct uvh5 *u, const struct br_s
     l->conjugate = br_sideband_sign(br_stage_sideband(stage)) > 0;
     l->x_orientation = u->x_orientation;
     l->instrument = u->instrument;
-    l->history = u->history;
     size_t ndishes = stream->telescope->ndishes;
     if (baselines_find(&l->inputs, in->array.axis[2].length, ndishes, (size_t)u->npol, &error) != BR_OK)
         return br_stage_fail_at(stage, "npol", "%s", error.text);
@@ -134,159 +126,79 @@ static int configure(struct br_stage *stage, void *self)
                                 u->prefix);
     status = names_configure(&u->names, stage, &u->directory, &u->prefix, u->overwrite);
     if (status != BR_OK) return status;
-    if (strlen(u->directory) + strlen(u->prefix) + 32 > sizeof u->path)
+    if (strlen(u->directory) + strlen(u->prefix) + 32 > WRITER_PATH)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%.160s_", u->prefix);
     status = br_stage_writes_files(stage, "prefix", u->directory, found, ".uvh5");
-    if (status != BR_OK || u->overwrite) return status;
-    earlier_files(u->directory, u->prefix, is_ours, found, sizeof found);
-    if (found[0] == '\0') return BR_OK;
-    return br_stage_fail_run_at(stage, "prefix",
-                                "%s exists and would be lost; move it away, choose another prefix or "
-                                "directory, perhaps with {start} in it, or set overwrite: true",
-                                found);
+    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours};
+    return status == BR_OK ? earlier_check(stage, "prefix", &earlier) : status;
 }
 
 /* HDF5 knows no threads unless it was built so, and a pipeline may have several of these. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static void lock_hdf5(void)
+{
+    pthread_mutex_lock(&lock);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* this thread's: we say what went wrong */
+}
+
 /* Makes the directory and takes the names of all files, as soon as they are known. */
 static int take_names(struct br_stage *stage, struct uvh5 *u)
 {
-    snprintf(u->path, sizeof u->path, "%s", u->directory);
-    if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
-                             strerror(errno));
-    struct br_error error = {0};
-    if (earlier_claim(&u->claim, u->directory, u->prefix, &error) != BR_OK ||
-        (u->overwrite && earlier_remove(u->directory, u->prefix, is_ours, &error) != BR_OK))
-        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours, u->names.late};
     u->named = true;
-    return BR_OK;
+    u->writer.directory = u->directory;
+    u->writer.prefix = u->prefix;
+    int status = earlier_begin(stage, &earlier, &u->claim);
+    return status == BR_OK ? writing_status(stage, &u->writer, writer_open(&u->writer)) : status;
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
     u->claim.fd = -1;
-    u->file = (struct uvh5_file){.store = {.file = -1}, .header = -1, .data = -1};
+    u->out.integrations = (uint64_t)u->integrations;
+    u->writer = (struct file_writer){.format = &uvh5_files,
+                                     .stream = u->out.layout.stream,
+                                     .host = writing_host(stage),
+                                     .state = &u->out,
+                                     .overwrite = u->overwrite};
     return u->names.late ? BR_OK : take_names(stage, u);
-}
-
-/* Completes the open file. */
-static int finish(struct br_stage *stage, struct uvh5 *u)
-{
-    if (!u->open) return BR_OK;
-    u->open = false;
-    int why = uvh5_close(&u->file);
-    if (why == 0) return BR_OK;
-    if (u->file.integrations > 0)
-        return br_stage_fail(stage, BR_E_IO,
-                             "cannot write to %s: %s; the %llu integrations before this are in it", u->path,
-                             strerror(why), (unsigned long long)u->file.integrations);
-    unlink(u->path);
-    return br_stage_fail(stage, BR_E_IO, "cannot write to %s: %s; it is removed, no integration is whole",
-                         u->path, strerror(why));
-}
-
-/* With the updates that the file's data up to base sample `end` were made with. */
-static void make_history(const struct br_stage *stage, struct uvh5 *u, uint64_t end)
-{
-    char updates[MADE_WITH_ROOM];
-    size_t length = made_with(stage, u->file_first, end, updates, sizeof updates);
-    snprintf(u->history, sizeof u->history, "Written by beamring: sums over nsamples samples, not means.%s%s",
-             length > 0 ? " Updates: " : "", updates);
-}
-
-static int write_row(struct br_stage *stage, struct uvh5 *u, const struct uvh5_row *row)
-{
-    if (u->open && u->integrations > 0 && u->file.integrations == (uint64_t)u->integrations) {
-        int status = finish(stage, u);
-        if (status != BR_OK) return status;
-    }
-    if (!u->open) {
-        snprintf(u->path, sizeof u->path, "%.3800s/%.160s_%06llu.uvh5", u->directory, u->prefix,
-                 (unsigned long long)u->files);
-        if (!u->overwrite && access(u->path, F_OK) == 0)
-            return br_stage_fail(stage, BR_E_IO, "%s is there already; it is not replaced", u->path);
-        u->files++;
-        u->file_first = row->first;
-        make_history(stage, u, row->end);
-        struct br_error error = {0};
-        if (uvh5_create(&u->file, &u->layout, u->path, u->overwrite, &error) != BR_OK)
-            return br_stage_fail(stage, error.status, "%s", error.text);
-        u->open = true;
-    }
-    bool good = true;
-    if (u->file.integrations > 0 && br_stage_updates_begun(stage, u->told_until, row->end, NULL, 0) > 0) {
-        make_history(stage, u, row->end);
-        good = uvh5_set_history(&u->file, u->history);
-    }
-    u->told_until = row->end;
-    if ((good ? uvh5_append(&u->file, &u->layout, row) : hdf5_store_commit(&u->file.store, false)) != 0)
-        return finish(stage, u); /* which says why */
-    u->written++;
-    return BR_OK;
-}
-
-/* Step k of a frame as the file wants it. Where an integration was cut, by the start or the end of the
- * stream, its time is that of what is there. */
-static struct uvh5_row row_of(const struct br_stream *s, const struct br_frame *in, size_t k)
-{
-    uint64_t d = s->zone[0].downsample, begin = (in->first / d + k) * d, end = begin + d;
-    if (begin < in->first) begin = in->first;
-    if (end > in->first + in->samples) end = in->first + in->samples;
-    double sample_s = br_stream_sample_s(s);
-    size_t nbaselines = s->array.axis[2].length;
-    int64_t half = llround((double)(end - begin) * sample_s * 0.5e9);
-    return (struct uvh5_row){.first = begin,
-                             .end = end,
-                             .centre_ns = br_stream_time_ns(s, begin) + half,
-                             .seconds = (double)(end - begin) * sample_s,
-                             .samples = (double)d / s->zone[0].factor,
-                             .v = (const int32_t *)in->data + 2 * k * s->nchannels * nbaselines,
-                             .valid = in->complete ? NULL : in->valid + k * s->nchannels};
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct uvh5 *u = self;
-    const struct br_stream *s = u->layout.stream;
-    const struct br_frame *in = io->in[0];
-    int status = BR_OK;
-    if (in == NULL) return BR_FINISHED;
+    if (io->in[0] == NULL) return BR_FINISHED;
     if (!u->named) {
-        names_fill(&u->names, stage, in->first);
-        status = take_names(stage, u);
-        if (status != BR_OK) return status;
+        names_fill(&u->names, stage, io->in[0]->first);
+        int named = take_names(stage, u);
+        if (named != BR_OK) return named;
     }
-    size_t nsteps = br_time_steps(in->first, in->samples, s->zone[0].downsample);
     br_stage_waits_for(stage, "the disk");
-    pthread_mutex_lock(&lock);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* this thread's: we say what went wrong */
-    for (size_t k = 0; k < nsteps && status == BR_OK; k++) {
-        struct uvh5_row row = row_of(s, in, k);
-        status = write_row(stage, u, &row);
-    }
+    lock_hdf5();
+    int status = writer_put(&u->writer, io->in[0]);
     pthread_mutex_unlock(&lock);
     br_stage_waits_for(stage, NULL);
-    return status == BR_OK ? BR_CONSUMED : status;
+    return status == BR_OK ? BR_CONSUMED : writing_status(stage, &u->writer, status);
 }
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
-    pthread_mutex_lock(&lock);
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    int status = finish(stage, u);
+    const struct file_writer *w = &u->writer;
+    lock_hdf5();
+    int status = writer_close(&u->writer);
     pthread_mutex_unlock(&lock);
     file_lock_release(&u->claim);
-    if (u->written > 0)
-        br_stage_note(stage, "%llu integrations in %llu file%s %s/%s_*.uvh5", (unsigned long long)u->written,
-                      (unsigned long long)u->files, u->files == 1 ? "," : "s,", u->directory, u->prefix);
-    else if (u->files == 0)
+    if (u->out.written > 0)
+        br_stage_note(stage, "%llu integrations in %llu file%s %s/%s_*.uvh5",
+                      (unsigned long long)u->out.written, (unsigned long long)w->files,
+                      w->files == 1 ? "," : "s,", u->directory, u->prefix);
+    else if (w->files == 0)
         br_stage_warn(stage, "no integration came, so there is not a file");
-    return status;
+    return writing_status(stage, w, status);
 }
 
 BR_STAGE_EXPORT = {

@@ -1,6 +1,6 @@
 /* libFuzzer: any packets to a receiver of CHIME's L0. Input: u16 length, then so many bytes, again and again.
  */
-#include "formats/chime_l0/l0_receiver.h"
+#include "formats/chime_l0/receive.h"
 #include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              .ncoarse = 3,
                              .beam_ids = beams,
                              .coarse_ids = coarse,
-                             .window = 3};
+                             .base = {.window = 3}};
     if (l0_receiver_prepare(&r, NULL) != BR_OK || l0_receiver_stream(&r, &stream, keep, NULL, NULL) != BR_OK)
         abort();
     struct br_frame frame = {.data = malloc(br_stream_max_bytes(&stream)),
@@ -48,7 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         data += length;
         size -= length;
     }
-    if (r.counts.received + r.counts.late + r.counts.duplicate + r.counts.malformed != pieces) abort();
+    if (r.base.counts.received + r.base.counts.late + r.base.counts.duplicate + r.base.counts.malformed !=
+        pieces)
+        abort();
     l0_receiver_free(&r);
     free(frame.data);
     free(frame.valid);

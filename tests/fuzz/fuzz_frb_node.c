@@ -1,7 +1,7 @@
 /* libFuzzer: any bytes from two senders of the FRB-node protocol, in any pieces. Input: a byte whose top bit
  * is the sender and whose rest is a count (0: the sender goes away, and another one comes), then so many
  * bytes. */
-#include "formats/frb_node/frb_receiver.h"
+#include "formats/frb_node/receive.h"
 #include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct br_frame frame = {0};
     memset(&r, 0, sizeof r);
     r.senders = 1;
-    r.window = 3;
+    r.base.window = 3;
     r.max_bytes = 1 << 22;
     for (unsigned i = 0; i < 2; i++) frb_connection_begin(&r, &r.connection[i]);
     while (size > 0 && r.failure.status == BR_OK) {

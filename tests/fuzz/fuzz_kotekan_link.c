@@ -2,9 +2,7 @@
  * bytes, again and again; a count of 0 ends the connection, and another one begins. The format's callbacks
  * are driven as the stage drives them. */
 #include "buffers/clock.h"
-#include "runtime/graph/graph.h"
-#include "stages/receive/kotekan_input.c"
-#include "stages/receive/kotekan_stream.c"
+#include "formats/kotekan/receive.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -26,11 +24,10 @@ static void describe_stream(struct br_stream *stream, bool plain)
     if (status != BR_OK) abort();
 }
 
-/* Samples that the stage hands on must go forwards and lie in frames. Returns the last status of `fill`. */
-static void hand_on(struct br_stage *stage, struct receive *r, struct br_frame *frame, uint64_t *next,
-                    bool flush)
+/* Samples that the receiver hands on must go forwards and lie in frames. */
+static void hand_on(struct kotekan_receiver *k, struct br_frame *frame, uint64_t *next, bool flush)
 {
-    for (unsigned i = 0; i < 1000 && fill(stage, r, frame, flush) == 1; i++) {
+    for (unsigned i = 0; i < 1000 && fill(&k->base, k->stream, flush, frame); i++) {
         if (frame->first < *next || frame->samples == 0 || frame->first % 16 + frame->samples > 16) abort();
         *next = frame->first + frame->samples;
     }
@@ -38,18 +35,16 @@ static void hand_on(struct br_stage *stage, struct receive *r, struct br_frame *
 
 static void run_links(const uint8_t *data, size_t size, bool plain)
 {
-    static struct br_stage stage;
-    static struct receive r;
-    struct kotekan_input *k = calloc(1, sizeof *k);
-    stage.nout = 1;
+    struct kotekan_receiver *k = calloc(1, sizeof *k);
+    struct br_stream stream;
     if (k == NULL) abort();
-    describe_stream(&stage.out[0].stream, plain);
-    k->stage = &stage;
-    k->receive = &r;
-    k->plain = plain;
-    k->row = 2;
-    r = (struct receive){
-        .state = k, .max_frame_bytes = 1 << 16, .handshake_s = 1e6, .window = 4, .counts = &k->counts};
+    describe_stream(&stream, plain);
+    *k = (struct kotekan_receiver){.base = {.handshake_s = 1e6, .window = 4},
+                                   .stream = &stream,
+                                   .coding = CODING_UNKNOWN,
+                                   .max_frame_bytes = 1 << 16,
+                                   .plain = plain,
+                                   .row = 2};
     struct br_frame frame = {.data = malloc(32), .valid = malloc(16)};
     uint64_t next = 0;
     begin(k, 0);
@@ -62,14 +57,14 @@ static void run_links(const uint8_t *data, size_t size, bool plain)
         for (size_t done = 0, there; open && done < count; done += there) {
             uint8_t *to = room(k, 0, &there);
             if (there == 0) { /* a frame is held: the stage takes it first */
-                hand_on(&stage, &r, &frame, &next, true);
+                hand_on(k, &frame, &next, true);
                 to = room(k, 0, &there);
             }
             if (there == 0) break;
             if (there > count - done) there = count - done;
             memcpy(to, data + done, there);
             open = got(k, 0, there) != TCP_CLOSE;
-            hand_on(&stage, &r, &frame, &next, false);
+            hand_on(k, &frame, &next, false);
         }
         if (!open) {
             end(k, 0);
@@ -79,9 +74,10 @@ static void run_links(const uint8_t *data, size_t size, bool plain)
         data += count;
         size -= count;
     }
-    hand_on(&stage, &r, &frame, &next, true);
+    hand_on(k, &frame, &next, true);
     end(k, 0);
-    stop(&r);
+    free_receiver(&k->base);
+    free(k);
     free(frame.data);
     free(frame.valid);
 }

@@ -1,26 +1,24 @@
 /* receive.c - `beamring receive`: a receiver for FRB senders, as a recorder and a test double. It writes what
  * it assembles as recordings, the sender's document beside them, and prints its counters as JSON at the end.
- */
+ *
+ * This is not a pipeline of `receive` and `record`, because what an FRB node sends is known only when its
+ * document has come; it uses the receivers and the writer of these stages. */
+#include "formats/chime_l0/receive.h"
 #include "buffers/clock.h"
-#include "buffers/output.h"
-#include "formats/chime_l0/l0_receiver.h"
 #include "formats/common/fileio.h"
-#include "formats/dada/recording.h"
-#include "formats/frb_node/frb_receiver.h"
+#include "formats/frb_node/receive.h"
+#include "formats/writer.h"
+#include "stages/common/stage/earlier.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { MOST_KEPT = 8 };
+enum { MOST_KEPT = 16, LOOK_MS = 50 };
 
 static volatile sig_atomic_t interrupted;
 
@@ -38,16 +36,12 @@ struct options {
     long long epoch_ns;
 };
 
-/* Frames into files, a new one after each hole. */
+/* What comes, and where it goes. */
 struct recorder {
-    const char *directory; /* NULL: nothing is written */
     struct br_stream stream;
     struct br_frame frame;
-    int fd;
-    char path[4200], *header;
-    struct recording_file file;
-    uint64_t end, used;
-    bool failed;
+    struct file_writer writer; /* with a directory */
+    bool known;                /* the stream is, and there is memory for its frames */
     void *kept[MOST_KEPT];
     unsigned nkept;
 };
@@ -64,89 +58,23 @@ static void *keep(void *owner, size_t bytes)
     return r->kept[r->nkept++] = memory;
 }
 
-static void record_failed(struct recorder *r, const char *what)
+/* The stream is described: memory for its frames, and the writer. */
+static int begin_recording(const struct options *o, struct recorder *r, struct br_error *error)
 {
-    if (!r->failed) fprintf(stderr, "beamring receive: cannot %s %s: %s\n", what, r->path, strerror(errno));
-    r->failed = true;
-}
-
-static void write_header(struct recorder *r)
-{
-    struct dada_writer writer = {r->header, r->file.header_bytes, 0};
-    r->file.samples = r->end - r->file.first;
-    r->file.payload_bytes = r->used;
-    r->file.name = strrchr(r->path, '/') + 1;
-    recording_format(&writer, &r->stream, &r->file);
-    if (!dada_finish(&writer, r->file.header_bytes) ||
-        pwrite(r->fd, r->header, r->file.header_bytes, 0) != (ssize_t)r->file.header_bytes)
-        record_failed(r, "write");
-}
-
-static void close_file(struct recorder *r)
-{
-    if (r->fd < 0) return;
-    write_header(r);
-    if (close(r->fd) != 0) record_failed(r, "complete");
-    r->fd = -1;
-    r->file.number++;
-    r->file.obs_offset += r->used;
-}
-
-static void open_file(struct recorder *r, uint64_t first)
-{
-    close_file(r);
-    if (r->file.number == 0) r->file.obs_first = first;
-    r->file.first = r->end = first;
-    r->used = 0;
-    snprintf(r->path, sizeof r->path, "%s/received_%06" PRIu64 ".dada", r->directory, r->file.number);
-    r->fd = open(r->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (r->fd < 0)
-        record_failed(r, "create");
-    else
-        write_header(r);
-}
-
-static bool begin_recording(struct recorder *r)
-{
-    struct dada_writer writer = {0};
-    size_t side = br_array_bytes(&r->stream.side);
-    r->fd = -1;
-    r->frame = (struct br_frame){.data = malloc(br_stream_max_bytes(&r->stream)),
-                                 .valid = malloc(br_stream_max_validity(&r->stream)),
-                                 .side = malloc(side)};
-    r->file =
-        (struct recording_file){.name = "received", .obs_id = "received", .header_bytes = DADA_MAX_HEADER};
-    recording_format(&writer, &r->stream, &r->file);
-    r->file.header_bytes = (writer.used + 4096 + DADA_BLOCK - 1) / DADA_BLOCK * DADA_BLOCK;
-    r->header = malloc(r->file.header_bytes);
-    return r->frame.data != NULL && r->frame.valid != NULL && r->frame.side != NULL && r->header != NULL &&
-           r->file.header_bytes <= DADA_MAX_HEADER;
-}
-
-/* Levels say themselves what is missing, so that there is no file of gaps. */
-static void record(struct recorder *r, const struct assembly *assembly, const struct assembly_block *block)
-{
-    if (r->directory == NULL || r->failed) return;
-    if (r->frame.data == NULL && !begin_recording(r)) {
-        fprintf(stderr,
-                "beamring receive: no memory for a frame, or too many beams and channels for a header\n");
-        r->failed = true;
-        return;
-    }
-    r->frame.first = block->number * r->stream.frame_samples;
-    r->frame.samples = r->stream.frame_samples;
-    assembly_fill(assembly, block, &r->stream, &r->frame);
-    if (r->fd < 0 || r->frame.first != r->end) open_file(r, r->frame.first);
-    if (r->failed) return;
-    size_t data = br_frame_bytes(&r->stream, &r->frame), side = br_array_bytes(&r->stream.side);
-    off_t at = (off_t)(r->file.header_bytes + r->used);
-    if (pwrite(r->fd, r->frame.data, data, at) != (ssize_t)data ||
-        pwrite(r->fd, r->frame.side, side, at + (off_t)data) != (ssize_t)side) {
-        record_failed(r, "write");
-        return;
-    }
-    r->used += data + side;
-    r->end = r->frame.first + r->frame.samples;
+    const struct br_stream *s = &r->stream;
+    r->frame = (struct br_frame){.data = keep(r, br_stream_max_bytes(s)),
+                                 .valid = keep(r, br_stream_max_validity(s)),
+                                 .side = keep(r, br_array_bytes(&s->side))};
+    r->known = true;
+    if (o->directory == NULL) return BR_OK;
+    r->writer = (struct file_writer){.format = &dada_files,
+                                     .stream = s,
+                                     .state = keep(r, dada_files.size),
+                                     .directory = o->directory,
+                                     .prefix = "received",
+                                     .overwrite = o->overwrite};
+    int status = writer_open(&r->writer);
+    return status == BR_OK ? BR_OK : br_fail(error, status, "%s", r->writer.error.text);
 }
 
 static void print_counts(const struct wire_counts *c)
@@ -193,85 +121,54 @@ static void save_document(const struct options *o, const struct frb_node_documen
     free(yaml);
 }
 
-static int receive_frb_node(const struct options *o, const struct net_address *at, struct recorder *recorder)
+/* Receives until it is time to end. `frb` is the same receiver, where its senders say what comes. */
+static int receive(const struct options *o, struct receiver *r, struct frb_receiver *frb,
+                   struct recorder *recorder, struct br_error *error)
 {
-    static struct frb_receiver r;
-    struct br_error error = {0};
+    const struct receiver_format *format = r->format;
     struct clock clock = {br_clock_ns(), br_clock_ns(), 0};
-    bool over = false, flush, known = false;
     int status = BR_OK;
-    r.senders = (unsigned)o->senders;
-    r.window = (unsigned)o->window;
-    r.handshake_s = o->handshake_s;
-    r.max_bytes = (size_t)4 << 30;
-    status = frb_receiver_listen(&r, at, &error);
-    if (status == BR_OK)
-        fprintf(stderr, "beamring receive: listening on port %u\n", net_port(r.server.listener));
-    while (status == BR_OK) {
-        struct assembly_block *block;
-        over = is_over(o, &clock, &r.counts, r.counts.connections > 0 && r.open == 0, &flush);
-        while (r.ready && (block = assembly_ready(&r.assembly, flush)) != NULL) {
-            record(recorder, &r.assembly, block);
-            assembly_done(&r.assembly, block);
-            frb_receiver_retry(&r);
+    for (bool over = false, flush; status == BR_OK && !over;) {
+        bool closed = format->connected != NULL && r->counts.connections > 0 && format->connected(r) == 0;
+        over = is_over(o, &clock, &r->counts, closed, &flush);
+        while (recorder->known && status == BR_OK &&
+               format->fill(r, &recorder->stream, flush, &recorder->frame)) {
+            if (o->directory == NULL) continue;
+            status = writer_put(&recorder->writer, &recorder->frame);
+            if (status != BR_OK) br_fail(error, status, "%s", recorder->writer.error.text);
         }
-        if (over || recorder->failed) break;
-        status = frb_receiver_step(&r, 50, &error);
-        if (r.complaint[0] != '\0') fprintf(stderr, "beamring receive: %s\n", r.complaint);
-        r.complaint[0] = '\0';
-        if (!r.ready || known) continue;
-        known = true;
-        save_document(o, &r.document);
-        status = frb_node_stream(&r.document, &recorder->stream, keep, recorder, &error);
+        if (over || status != BR_OK) break;
+        status = format->step(r, LOOK_MS, error);
+        if (r->complaint[0] != '\0') fprintf(stderr, "beamring receive: %s\n", r->complaint);
+        r->complaint[0] = '\0';
+        if (status != BR_OK || recorder->known || !frb->ready) continue;
+        save_document(o, &frb->document);
+        status = frb_node_stream(&frb->document, &recorder->stream, keep, recorder, error);
+        if (status == BR_OK) status = begin_recording(o, recorder, error);
     }
-    if (status != BR_OK) fprintf(stderr, "beamring receive: %s\n", error.text);
-    print_counts(&r.counts);
-    frb_receiver_free(&r);
-    return status == BR_OK && !recorder->failed ? 0 : 1;
+    return status;
 }
 
-static int receive_chime_l0(const struct options *o, const struct net_address *at, struct recorder *recorder)
+/* Describes what is to come, where the options say it. */
+static int expect_chime_l0(const struct options *o, struct l0_receiver *r, struct recorder *recorder,
+                           struct br_error *error)
 {
-    static struct l0_receiver r;
-    struct br_error error = {0};
-    struct clock clock = {br_clock_ns(), br_clock_ns(), 0};
-    bool over = false, flush;
     uint16_t *beams = keep(recorder, (size_t)o->beams * 2), *coarse = keep(recorder, (size_t)o->channels * 2);
     for (long i = 0; i < o->beams; i++) beams[i] = (uint16_t)(o->first_beam + i);
     for (long i = 0; i < o->channels; i++) coarse[i] = (uint16_t)(o->first_channel + i);
-    r = (struct l0_receiver){.fd = -1,
-                             .nupfreq = (unsigned)o->nupfreq,
-                             .nsteps = (unsigned)o->steps,
-                             .counts_per_sample = (unsigned)o->counts,
-                             .frame0_ns = (uint64_t)o->epoch_ns,
-                             .nbeams = (size_t)o->beams,
-                             .ncoarse = (size_t)o->channels,
-                             .beam_ids = beams,
-                             .coarse_ids = coarse,
-                             .window = (unsigned)o->window};
-    int status = l0_receiver_prepare(&r, &error);
-    if (status == BR_OK) status = l0_receiver_stream(&r, &recorder->stream, keep, recorder, &error);
-    if (status == BR_OK && (r.fd = net_udp_receiver(at, 1 << 25, o->interface, &error)) < 0)
-        status = error.status;
-    if (status == BR_OK) fprintf(stderr, "beamring receive: listening on port %u\n", net_port(r.fd));
-    while (status == BR_OK) {
-        struct assembly_block *block;
-        over = is_over(o, &clock, &r.counts, false, &flush);
-        while ((block = assembly_ready(&r.assembly, flush)) != NULL) {
-            record(recorder, &r.assembly, block);
-            assembly_done(&r.assembly, block);
-        }
-        if (over || recorder->failed) break;
-        status = l0_receiver_step(&r, 50, &error);
-        if (r.notice[0] != '\0') fprintf(stderr, "beamring receive: %s\n", r.notice);
-        r.notice[0] = '\0';
-    }
-    if (status != BR_OK) fprintf(stderr, "beamring receive: %s\n", error.text);
-    if (r.complaint != NULL)
-        fprintf(stderr, "beamring receive: the last malformed packet: %s\n", r.complaint);
-    print_counts(&r.counts);
-    l0_receiver_free(&r);
-    return status == BR_OK && !recorder->failed ? 0 : 1;
+    r->nupfreq = (unsigned)o->nupfreq;
+    r->nsteps = (unsigned)o->steps;
+    r->counts_per_sample = (unsigned)o->counts;
+    r->frame0_ns = (uint64_t)o->epoch_ns;
+    r->nbeams = (size_t)o->beams;
+    r->ncoarse = (size_t)o->channels;
+    r->beam_ids = beams;
+    r->coarse_ids = coarse;
+    r->buffer_bytes = 1 << 25;
+    r->interface = o->interface;
+    int status = l0_receiver_prepare(r, error);
+    if (status == BR_OK) status = l0_receiver_stream(r, &recorder->stream, keep, recorder, error);
+    return status == BR_OK ? begin_recording(o, recorder, error) : status;
 }
 
 static bool take_number(const char *name, const char *text, double least, double most, double *value)
@@ -366,48 +263,42 @@ static bool read_options(int argc, char **argv, struct options *o)
     return true;
 }
 
-static bool is_ours(const char *name)
+/* received_NNNNNN.dada and what stands beside it, and the document. */
+static bool is_ours(const char *name, const char *prefix)
 {
-    size_t digits = strncmp(name, "received_", 9) == 0 ? strspn(name + 9, "0123456789") : 0;
-    return strcmp(name, "document.yaml") == 0 || (digits >= 6 && strcmp(name + 9 + digits, ".dada") == 0);
+    const char *rest = earlier_rest(name, prefix);
+    return strcmp(name, "document.yaml") == 0 || strcmp(name, "received_beams.csv") == 0 ||
+           (rest != NULL && (strcmp(rest, ".dada") == 0 || strcmp(rest, ".dada.gaps") == 0));
 }
 
 /* An earlier recording in the folder is kept, unless the user has said that it may go. */
 static bool folder_is_free(const struct options *o)
 {
     char path[4200];
-    if (mkdir(o->directory, 0777) != 0 && errno != EEXIST) {
+    struct br_error error = {0};
+    snprintf(path, sizeof path, "%s", o->directory);
+    if (fileio_make_directory(path) != 0) {
         fprintf(stderr, "beamring receive: cannot make directory %s: %s\n", o->directory, strerror(errno));
         return false;
     }
-    DIR *folder = opendir(o->directory);
-    if (folder == NULL) {
-        fprintf(stderr, "beamring receive: cannot open directory %s: %s\n", o->directory, strerror(errno));
+    if (o->overwrite) {
+        if (earlier_remove(o->directory, "received", is_ours, &error) == BR_OK) return true;
+        fprintf(stderr, "beamring receive: %s\n", error.text);
         return false;
     }
-    bool good = true;
-    for (struct dirent *entry; good && (entry = readdir(folder)) != NULL;) {
-        if (!is_ours(entry->d_name)) continue;
-        snprintf(path, sizeof path, "%.3900s/%.255s", o->directory, entry->d_name);
-        struct br_error error = {0};
-        good = o->overwrite && br_output_check(path, &error) == BR_OK && unlink(path) == 0;
-        if (!o->overwrite)
-            fprintf(stderr,
-                    "beamring receive: %s exists: an earlier recording would be lost; give another "
-                    "--directory, or "
-                    "--overwrite\n",
-                    path);
-        else if (!good && error.status != BR_OK)
-            fprintf(stderr, "beamring receive: %s\n", error.text);
-        else if (!good)
-            fprintf(stderr, "beamring receive: cannot remove %s: %s\n", path, strerror(errno));
-    }
-    closedir(folder);
-    return good;
+    earlier_files(o->directory, "received", is_ours, path, sizeof path);
+    if (path[0] == '\0') return true;
+    fprintf(stderr,
+            "beamring receive: %s exists: an earlier recording would be lost; give another --directory, or "
+            "--overwrite\n",
+            path);
+    return false;
 }
 
 int cmd_receive(int argc, char **argv)
 {
+    static struct frb_receiver frb = {.base = {.format = &frb_node_receiver}, .max_bytes = (size_t)4 << 30};
+    static struct l0_receiver l0 = {.base = {.format = &chime_l0_receiver}, .fd = -1};
     struct options o = {.hold_s = 2,
                         .handshake_s = 10,
                         .senders = 1,
@@ -417,25 +308,33 @@ int cmd_receive(int argc, char **argv)
                         .counts = 384};
     struct net_address at;
     struct br_error error = {0};
-    struct recorder recorder = {.fd = -1};
+    struct recorder recorder = {0};
     if (!read_options(argc, argv, &o)) return 2;
     bool udp = strcmp(o.format, "chime-l0") == 0;
+    struct receiver *r = udp ? &l0.base : &frb.base;
     int status = net_resolve(&at, o.address, udp ? SOCK_DGRAM : SOCK_STREAM, &error);
     if (status != BR_OK) {
         fprintf(stderr, "beamring receive: %s\n", error.text);
         return status == BR_E_INVALID ? 2 : 1;
     }
     if (o.directory != NULL && !folder_is_free(&o)) return 2;
-    recorder.directory = o.directory;
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    status = udp ? receive_chime_l0(&o, &at, &recorder) : receive_frb_node(&o, &at, &recorder);
-    close_file(&recorder);
-    free(recorder.frame.data);
-    free(recorder.frame.valid);
-    free(recorder.frame.side);
-    free(recorder.header);
+    r->window = (unsigned)o.window;
+    r->handshake_s = o.handshake_s;
+    frb.senders = (unsigned)o.senders;
+    if (udp) status = expect_chime_l0(&o, &l0, &recorder, &error);
+    if (status == BR_OK) status = r->format->listen(r, &at, &error);
+    if (status == BR_OK) {
+        fprintf(stderr, "beamring receive: listening on port %u\n", r->port);
+        status = receive(&o, r, &frb, &recorder, &error);
+    }
+    if (recorder.known && o.directory != NULL && writer_close(&recorder.writer) != BR_OK)
+        status = br_fail(&error, recorder.writer.error.status, "%s", recorder.writer.error.text);
+    if (status != BR_OK) fprintf(stderr, "beamring receive: %s\n", error.text);
+    print_counts(&r->counts);
+    r->format->free(r);
     while (recorder.nkept > 0) free(recorder.kept[--recorder.nkept]);
-    return recorder.failed ? 1 : status;
+    return status == BR_OK ? 0 : 1;
 }

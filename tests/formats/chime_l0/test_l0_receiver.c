@@ -1,6 +1,6 @@
 /* l0_receiver: whose time it believes. Packets of one beam and channel each; blocks are handed on as soon as
  * that may be, as in the stage. */
-#include "formats/chime_l0/l0_receiver.h"
+#include "formats/chime_l0/receive.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ struct run {
     uint64_t blocks, last; /* handed on; the last one's number */
     uint64_t whole;        /* blocks with all units */
     unsigned notices;
-    char notice[256];
+    char notice[WIRE_COMPLAINT];
 };
 
 static void begin(struct run *run)
@@ -35,7 +35,7 @@ static void begin(struct run *run)
                                   .ncoarse = CHANNELS,
                                   .beam_ids = run->beams,
                                   .coarse_ids = run->coarse,
-                                  .window = WINDOW};
+                                  .base = {.window = WINDOW}};
     assert_int_equal(l0_receiver_prepare(&run->r, NULL), BR_OK);
 }
 
@@ -68,10 +68,10 @@ static void packet(struct run *run, uint64_t number, unsigned unit)
     memset(at + sizeof scale, 100, STEPS);
     while (!l0_receiver_take(&run->r, bytes, (size_t)(at - bytes) + sizeof scale + STEPS)) hand_on(run);
     hand_on(run);
-    if (run->r.notice[0] == '\0') return;
+    if (run->r.base.complaint[0] == '\0') return;
     run->notices++;
-    strcpy(run->notice, run->r.notice);
-    run->r.notice[0] = '\0';
+    strcpy(run->notice, run->r.base.complaint);
+    run->r.base.complaint[0] = '\0';
 }
 
 static void blocks(struct run *run, uint64_t first, uint64_t count)
@@ -102,8 +102,9 @@ static void strangers(void **state)
             }
         assert_int_equal(run.whole, 50);
         assert_int_equal(run.notices, 0);
-        assert_int_equal(kind < 2 ? run.r.counts.malformed : run.r.counts.late, kind < 2 ? 30 * UNITS : 90);
-        assert_int_equal(run.r.counts.missing, 0);
+        assert_int_equal(kind < 2 ? run.r.base.counts.malformed : run.r.base.counts.late,
+                         kind < 2 ? 30 * UNITS : 90);
+        assert_int_equal(run.r.base.counts.missing, 0);
         end(&run);
     }
 }
@@ -123,7 +124,7 @@ static void healed(void **state)
     assert_non_null(strstr(run.notice, "gone back"));
     assert_true(run.whole >= 20 + 97);
     assert_int_equal(run.last, 129);
-    assert_true(run.r.counts.missing <= 3 * UNITS);
+    assert_true(run.r.base.counts.missing <= 3 * UNITS);
     end(&run);
 }
 
@@ -139,7 +140,7 @@ static void first_ahead(void **state)
         assert_int_equal(run.notices, 1);
         assert_true(run.whole >= 27);
         assert_int_equal(run.last, 39);
-        assert_int_equal(run.r.counts.late, 0);
+        assert_int_equal(run.r.base.counts.late, 0);
         end(&run);
     }
 }
@@ -159,7 +160,7 @@ static void all_move(void **state)
     blocks(&run, 50, 20); /* and back, where frames cannot go: it is said */
     assert_int_equal(run.notices, 2);
     assert_non_null(strstr(run.notice, "all is late until that time comes again"));
-    assert_true(run.r.counts.late >= 17 * UNITS);
+    assert_true(run.r.base.counts.late >= 17 * UNITS);
     blocks(&run, FAR_AHEAD + 20, 5); /* now it has come */
     assert_int_equal(run.last, FAR_AHEAD + 24);
     end(&run);
