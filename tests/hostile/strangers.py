@@ -32,7 +32,7 @@ UPDATE = {"id": "u", "at": {"sample": 100000}, "stages": {"frb_grid": {"threshol
                                                                                    "spacing_deg": 0.1}}}}
 GETS = ["/", "/metrics", "/-/healthy", "/-/ready", "/v1/status", "/v1/graph", "/v1/stages", "/v1/queues",
         "/v1/config", "/v1/log?since=0", "/v1/preview?queue=e", "/v1/preview?queue=q&item=1", "/v1/updates",
-        "/v1/dumps", "/v1/dumps?id=1", "/baseband", "/baseband?event_id=2"]
+        "/v1/boards", "/v1/dumps", "/v1/dumps?id=1", "/baseband", "/baseband?event_id=2"]
 POSTS = [("POST", "/v1/dump", DUMP), ("POST", "/baseband", KOTEKAN), ("POST", "/v1/update", UPDATE),
          ("POST", "/v1/dump/cancel", {"id": 1}), ("POST", "/v1/log", {"level": "warning"}),
          ("DELETE", "/v1/updates/u", None), ("POST", "/v1/restart", {"abort": False})]

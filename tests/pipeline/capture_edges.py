@@ -248,7 +248,7 @@ pipeline:
         with open(os.path.join(d, "mine.yaml"), "w") as f:
             f.write("bytes: 20\nfields: {a: {offset: 19, bytes: 4}}\nsequence: {fields: b}\n"
                     "payload: {offset: 4, axes: [freq], lengths: [16]}\n")
-        for packet, more, message in (("chord-csr", "", "there is no packet description 'chord-csr'; did you mean 'chord-crs'"),
+        for packet, more, message in (("chord-csr", "", "'chord-csr'; did you mean 'chord-crs'"),
                                       ("./mine.yaml", "",
                                        "mine.yaml:2:13: fields.a: ends at byte 23; the packet has 20 bytes"),
                                       ("./mine.yaml", "",

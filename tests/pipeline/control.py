@@ -15,7 +15,7 @@ from control_common import ENDLESS, PROGRAM, basic, node
 
 TOKEN = "0123456789abcdefTOKEN"
 ROUTES = ["/metrics", "/-/healthy", "/-/ready", "/healthz", "/readyz", "/v1/status", "/v1/graph",
-          "/v1/stages", "/v1/queues",
+          "/v1/stages", "/v1/queues", "/v1/boards",
           "/v1/config", "/v1/log"]
 
 

@@ -144,7 +144,8 @@ def test_a_board_comes_back_and_dies():
         boards = Boards(port)
         boards.start()
         n.wait_until(lambda s: n.get("/v1/updates").json["earliest"] > 0)
-        for absent, words in (([77], "absent: 77 is not a source of this node"), ([2, 77], "77 is not a source"),
+        for absent, words in (([77], "absent: 77 is not a source of this node"),
+                              ([2, 77], "77 is not a source"),
                               ([0, 1, 2], "absent: all sources"), ("x", "request:1:"), ([-1], "request:1:")):
             said = post(n, absent, code=400)["error"]
             assert words in said and said.startswith("request:1:"), said
