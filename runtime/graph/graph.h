@@ -178,6 +178,8 @@ struct br_graph {
     _Atomic bool stopping; /* sources are asked to end */
     bool stop_signalled;   /* under the mutex: the same, for sleepers */
     bool left_behind;      /* the run ends without some of its threads */
+    _Atomic bool kept;     /* its memory stays, see br_stage_keep_memory */
+    bool embedded;         /* another program's process: it takes no signals here, and must not be ended */
     pthread_mutex_t mutex;
     pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
     void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */

@@ -92,8 +92,8 @@ static void last_resort(int signal)
 
 void br_watchdog_leave(struct br_graph *graph)
 {
-    signal(SIGALRM, last_resort);
-    alarm(LAST_RESORT_S);
+    if (!graph->embedded) signal(SIGALRM, last_resort);
+    if (!graph->embedded) alarm(LAST_RESORT_S);
     graph->left_behind = true;
     uint64_t now = br_clock_ns();
     bool named = false;
