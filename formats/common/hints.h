@@ -7,11 +7,11 @@
  * Each function has the header's value at its pointer and leaves the one to use there. `hints` may be NULL.
  * `file` and `key` are what a message names: the file, and where in it the value stands. Errors:
  * BR_E_INVALID with both values and what to do. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_HINTS_H
-#define BEAMRING_STAGES_COMMON_FORMATS_HINTS_H
+#ifndef BEAMRING_FORMATS_COMMON_HINTS_H
+#define BEAMRING_FORMATS_COMMON_HINTS_H
 
 #include "buffers/error.h"
-#include "runtime/stage.h"
+#include "buffers/hints.h"
 
 /* Sample times, ns; they agree within `precision_ns` (0: exactly). */
 int hints_sample(const struct br_stream_hints *hints, const char *file, const char *key,

@@ -4,14 +4,14 @@
  * Otherwise it is a sequence of frames, each row-major with its own number of steps: frames end at multiples
  * of FRAME_SAMPLES in the base counter, so that only the first and the last one of a file can be shorter, and
  * SAMPLE0 and SAMPLES say how much. A side array stands behind the data of each frame. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_RECORDING_H
-#define BEAMRING_STAGES_COMMON_FORMATS_RECORDING_H
+#ifndef BEAMRING_FORMATS_DADA_RECORDING_H
+#define BEAMRING_FORMATS_DADA_RECORDING_H
 
 #include "buffers/frame.h"
+#include "buffers/hints.h"
 #include "formats/common/axis_order.h"
 #include "formats/common/coding.h"
 #include "formats/dada/dada.h"
-#include "runtime/stage.h"
 
 /* Zeroed memory that outlives the descriptions made in it; never NULL. */
 struct recording_memory {

@@ -2,40 +2,27 @@
 #include "formats/packets/stream.h"
 
 #include "formats/common/hints.h"
+
 #include <string.h>
 
-static void *keep(void *stage, size_t bytes)
-{
-    return br_stage_alloc(stage, bytes);
-}
-
-struct packet_memory packet_stage_memory(struct br_stage *stage)
-{
-    return (struct packet_memory){keep, stage};
-}
-
-struct packet_description *packet_stage_load(struct br_stage *stage, const char *name)
+struct packet_description *packet_load(const char *name, struct packet_memory memory, struct br_error *error)
 {
     struct packet_description *description;
-    struct br_error error = {0};
-    if (packet_description_load(&description, name, &error) == BR_OK)
-        return packet_description_keep(description, packet_stage_memory(stage));
-    br_stage_fail_at(stage, "packet", "%s", error.text);
-    return NULL;
+    if (packet_description_load(&description, name, error) != BR_OK) return NULL;
+    return packet_description_keep(description, memory);
 }
 
-int packet_stage_stream(struct br_stage *stage, const struct packet_layout *layout,
-                        const struct packet_description *packet, struct br_stream *out)
+int packet_stream(const struct packet_layout *layout, const struct packet_description *packet,
+                  const struct br_stream_hints *hints, struct packet_memory memory, struct br_stream *out,
+                  struct br_error *error)
 {
-    const struct br_stream_hints *hints = br_stage_hints(stage);
-    struct br_error error = {0};
     out->sideband = packet->sideband;
-    if (hints_sideband(hints, packet->name, "sideband", &out->sideband, &error) != BR_OK)
-        return br_stage_fail(stage, error.status, "%s", error.text);
+    int status = hints_sideband(hints, packet->name, "sideband", &out->sideband, error);
+    if (status != BR_OK) return status;
     out->sample_ns = hints->sample_ns;
     if (hints->nfreq > 0) {
         struct br_rational t = out->sample_ns.num > 0 ? out->sample_ns : packet->sample_ns;
-        double *width = br_stage_alloc(stage, hints->nfreq * sizeof *width);
+        double *width = memory.alloc(memory.owner, hints->nfreq * sizeof *width);
         double critical = t.num > 0 ? 1e3 * (double)t.den / (double)t.num : 0;
         for (size_t i = 0; i < hints->nfreq; i++)
             width[i] = hints->width_mhz > 0 ? hints->width_mhz : critical;
@@ -43,9 +30,7 @@ int packet_stage_stream(struct br_stage *stage, const struct packet_layout *layo
         out->width_mhz = width;
         out->nchannels = hints->nfreq;
     }
-    if (packet_layout_describe(layout, packet, out, packet_stage_memory(stage), &error) != BR_OK)
-        return br_stage_fail(stage, error.status, "%s", error.text);
-    return BR_OK;
+    return packet_layout_describe(layout, packet, out, memory, error);
 }
 
 static const char *keep_text(const char *text, struct packet_memory memory)

@@ -1,19 +1,17 @@
 /* stream.h - the stream of packet-order frames, from their layout and what the pipeline's `stream:` says. */
-#ifndef BEAMRING_STAGES_COMMON_PACKETS_STREAM_H
-#define BEAMRING_STAGES_COMMON_PACKETS_STREAM_H
+#ifndef BEAMRING_FORMATS_PACKETS_STREAM_H
+#define BEAMRING_FORMATS_PACKETS_STREAM_H
 
+#include "buffers/hints.h"
 #include "formats/packets/layout.h"
-#include "runtime/stage.h"
 
-/* br_stage_alloc as memory for descriptions and layouts. */
-struct packet_memory packet_stage_memory(struct br_stage *stage);
+/* Reads the description `name` (packet_description_load) into `memory`. NULL: `error` says why. */
+struct packet_description *packet_load(const char *name, struct packet_memory memory, struct br_error *error);
 
-/* Reads a description into the stage's memory; NULL after saying at the parameter `packet` what is wrong. */
-struct packet_description *packet_stage_load(struct br_stage *stage, const char *name);
-
-/* Fills in output 0 but for the epoch. The sideband is the description's, which `stream:` must not contradict
- * (hints.h). Status; the failure is the stage's. */
-int packet_stage_stream(struct br_stage *stage, const struct packet_layout *layout,
-                        const struct packet_description *packet, struct br_stream *out);
+/* Fills in `out` except for the epoch. The sideband is the description's, which `hints` must not contradict
+ * (hints.h). Errors: those of hints_sideband and packet_layout_describe. */
+int packet_stream(const struct packet_layout *layout, const struct packet_description *packet,
+                  const struct br_stream_hints *hints, struct packet_memory memory, struct br_stream *out,
+                  struct br_error *error);
 
 #endif

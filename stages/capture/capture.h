@@ -3,11 +3,11 @@
 #define BEAMRING_STAGES_CAPTURE_CAPTURE_H
 
 #include "formats/common/sample_clock.h"
-#include "formats/packets/stream.h"
 #include "runtime/stage.h"
 #include "stages/capture/counters.h"
 #include "stages/capture/epoch.h"
 #include "stages/capture/receiver.h"
+#include "stages/common/stage/packet.h"
 
 enum capture_state { CAPTURE_WAITING, CAPTURE_RUNNING, CAPTURE_FLUSHING };
 

@@ -3,7 +3,7 @@
 #include "buffers/clock.h"
 #include "formats/packets/header.h"
 #include "formats/packets/layout.h"
-#include "formats/packets/stream.h"
+#include "stages/common/stage/packet.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/packetize.h"
 

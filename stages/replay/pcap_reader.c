@@ -4,7 +4,7 @@
 #include "stages/replay/pcap_reader.h"
 #include "buffers/clock.h"
 #include "formats/common/text.h"
-#include "formats/packets/stream.h"
+#include "stages/common/stage/packet.h"
 #include "stages/common/stage/shape.h"
 
 #include <inttypes.h>

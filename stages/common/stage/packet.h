@@ -1,0 +1,19 @@
+/* packet.h - packet descriptions and their streams for stages: formats/packets with the stage's memory, and with
+ * errors that are the stage's. */
+#ifndef BEAMRING_STAGES_COMMON_STAGE_PACKET_H
+#define BEAMRING_STAGES_COMMON_STAGE_PACKET_H
+
+#include "formats/packets/stream.h"
+#include "runtime/stage.h"
+
+/* br_stage_alloc as memory for descriptions and layouts. */
+struct packet_memory packet_stage_memory(struct br_stage *stage);
+
+/* packet_load; NULL after an error at the parameter `packet`. */
+struct packet_description *packet_stage_load(struct br_stage *stage, const char *name);
+
+/* packet_stream with the pipeline's `stream:`. */
+int packet_stage_stream(struct br_stage *stage, const struct packet_layout *layout,
+                        const struct packet_description *packet, struct br_stream *out);
+
+#endif
