@@ -119,6 +119,7 @@ static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
     node->view = view;
     node->live = true;
     if (node->server != NULL) node->pictures = pictures_make(graph);
+    if (node->server != NULL) node->taps = taps_make(graph);
     view_take(view, graph);
 }
 
@@ -165,6 +166,8 @@ static void on_end(void *arg)
     }
     pictures_free(node->pictures);
     node->pictures = NULL;
+    taps_free(node->taps);
+    node->taps = NULL;
     node->live = false;
     node->run = NULL;
     take_turn(node, NULL, node->current.graph);

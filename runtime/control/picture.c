@@ -136,9 +136,7 @@ static bool is_transfer(const struct br_stage *stage)
     return strcmp(stage->type->name, "transfer") == 0;
 }
 
-/* Where a queue's frames are in host memory too: before the transfer that fills it, or behind one that reads
- * it. NULL: nowhere. */
-static const struct br_edge *host_side(const struct br_edge *edge)
+const struct br_edge *picture_host_side(const struct br_edge *edge)
 {
     if (edge->place.space != BR_SPACE_CUDA) return edge;
     if (is_transfer(edge->producer)) return edge->producer->in[0].edge;
@@ -163,7 +161,7 @@ json_t *pictures_get(struct pictures *p, const char *name, size_t item, char *wh
         snprintf(why, size, "there is no queue '%.80s' in this pipeline; /v1/graph lists them", name);
         return NULL;
     }
-    const struct br_edge *same = host_side(br_graph_edge(p->graph, i));
+    const struct br_edge *same = picture_host_side(br_graph_edge(p->graph, i));
     if (same != NULL) i = index_of(p, same);
     struct br_edge *edge = br_graph_edge(p->graph, i);
     const char *refused = br_preview_refuses(&edge->stream);

@@ -23,4 +23,8 @@ void pictures_free(struct pictures *pictures);
  * document with "pending". NULL: there is none, and `why` says why. */
 json_t *pictures_get(struct pictures *pictures, const char *name, size_t item, char *why, size_t size);
 
+/* Where a queue's frames are in host memory too: before the transfer that fills it, or behind one that reads
+ * it. NULL: nowhere. */
+const struct br_edge *picture_host_side(const struct br_edge *edge);
+
 #endif

@@ -51,7 +51,8 @@ struct br_edge {
     struct br_place place;   /* where its frames live */
     struct br_queue *queue;
     struct br_preview
-        *_Atomic preview; /* asked for by the control interface; see runtime/control/preview.h */
+        *_Atomic preview;       /* asked for by the control interface; see runtime/control/preview.h */
+    struct br_tap *_Atomic tap; /* likewise; see runtime/control/tap.h */
 };
 
 /* Calls of process by how long they took: up to 16 us, 32 us, ... 8.4 s, and longer. */

@@ -1,5 +1,6 @@
 /* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all
  * shutdown logic of a pipeline is here, so that no stage contains any. */
+#include "runtime/control/tap.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/updates.h"
@@ -193,9 +194,15 @@ static int check_result(struct worker *w, int result)
 static void show(struct br_edge *edge, const struct br_frame *frame)
 {
     struct br_preview *preview = atomic_exchange_explicit(&edge->preview, NULL, memory_order_acquire);
-    if (preview == NULL) return;
-    br_preview_fill(preview, &edge->stream, frame);
-    atomic_store_explicit(&preview->state, PREVIEW_FILLED, memory_order_release);
+    if (preview != NULL) {
+        br_preview_fill(preview, &edge->stream, frame);
+        atomic_store_explicit(&preview->state, PREVIEW_FILLED, memory_order_release);
+    }
+    struct br_tap *tap = atomic_exchange_explicit(&edge->tap, NULL, memory_order_acquire);
+    if (tap != NULL) {
+        br_tap_fill(tap, &edge->stream, frame);
+        atomic_store_explicit(&tap->state, PREVIEW_FILLED, memory_order_release);
+    }
 }
 
 /* Publishes and releases as `result` says. A failure keeps nothing back: the first one is returned. */
@@ -204,7 +211,8 @@ static int hand_on(struct worker *w, int result)
     struct br_stage *stage = w->stage;
     int status = BR_OK;
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
-        if (atomic_load_explicit(&stage->out[i].preview, memory_order_relaxed) != NULL)
+        if (atomic_load_explicit(&stage->out[i].preview, memory_order_relaxed) != NULL ||
+            atomic_load_explicit(&stage->out[i].tap, memory_order_relaxed) != NULL)
             show(&stage->out[i], w->out[i]);
         status = br_queue_publish(stage->out[i].queue);
         if (status != BR_OK) {
