@@ -1,10 +1,10 @@
 /* routes.c - what the control interface answers. See parts.h and server.h. */
 #include "runtime/control/documents.h"
 #include "runtime/control/metrics.h"
-#include "runtime/control/page.h"
 #include "runtime/control/parts.h"
 #include "runtime/control/requests.h"
 #include "runtime/control/update_routes.h"
+#include "runtime/page.h"
 
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -150,10 +150,10 @@ static void get_tap(void *arg, const struct control_request *request, struct con
 static void get_page(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     (void)arg, (void)request;
-    answer->body = malloc(control_page_bytes);
+    answer->body = malloc(sizeof control_page - 1);
     if (answer->body == NULL) return;
-    memcpy(answer->body, control_page, control_page_bytes);
-    answer->length = control_page_bytes;
+    memcpy(answer->body, control_page, sizeof control_page - 1);
+    answer->length = sizeof control_page - 1;
     answer->type = "text/html; charset=utf-8";
 }
 

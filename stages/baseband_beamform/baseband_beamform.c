@@ -3,6 +3,7 @@
 #include "stages/baseband_beamform/baseband_beamform.h"
 #include "kernels/common/exchange.h"
 #include "stages/baseband_beamform/moving.h"
+#include "stages/baseband_beamform_description.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -307,22 +308,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "baseband_beamform",
     .summary = "coherent beams of the electric field, exact in integers",
-    .description =
-        "J = clamp((sum over dishes of A E + 2^(s-1)) >> s, -7, 7) for every beam, channel, "
-        "polarisation and sample; sums are exact.\n\n"
-        "The weights A and shifts s come from a file (`weights`) or follow from directions "
-        "(`beams`): A = round(127 g/max|g| "
-        "exp(+2 pi i (m x spacing_m + n y spacing_n)/lambda)) at the centre of each channel, and "
-        "s = the integer nearest to "
-        "log2 sqrt(sum |A|^2), which keeps the rms of white noise: log2(127 sqrt(D)) for D dishes "
-        "without gains.\n\n"
-        "`beams: {directions: [[0.01, 0.02]], rates: [[7e-5, 0]], reference_ns: 1700000000000000000}` moves "
-        "beams: direction + rate (t - reference). Their weights are made anew every `every_s`, counted from "
-        "sample 0, for the middle of it, by a thread of their own: which weights hold at a sample follows "
-        "from "
-        "the sample alone. Directions are off by rate x every_s / 2 at most.\n\n"
-        "All parameters can be updated while it runs, as long as the number of beams stays: the first sample "
-        "that begins at or after the stated one is the first with the new weights.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -7,6 +7,7 @@
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
 #include "formats/common/text.h"
+#include "stages/capture_description.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -462,28 +463,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "capture",
     .summary = "an F-engine's packets from the network",
-    .description =
-        "Packets are described, not programmed: `packet` names a YAML file that says where the fields of the "
-        "header stand and "
-        "how the payload is ordered (docs/packets.md). Each packet is written once, into a frame in the "
-        "packets' own order; "
-        "`unpack` makes the electric field of it. Validity says which part of the expected inputs came.\n\n"
-        "Frames begin at multiples of their length from sample 0 of the F-engine's counter. The stream "
-        "begins with a frame, when "
-        "all sources have been seen. One header may lie, so nothing moves by what one packet says: a frame "
-        "goes on when most "
-        "sources are past it, and a jump of the counters is believed when most sources have sent several "
-        "packets there.\n\n"
-        "Every packet is in exactly one counter, for each source: accepted, late, duplicate, foreign, "
-        "malformed, flagged, stray "
-        "(its sequence number is far from the others'), no_frame (a later stage is too slow) or early; what "
-        "never came, and what "
-        "the kernel lost, is counted besides.\n\n"
-        "A board that dies, or comes back, is an update of `absent`: it holds from the first frame that "
-        "begins at "
-        "the sample or after it. Which packets are taken and which are expected depends on their frame "
-        "alone; "
-        "packets of an absent sender are foreign.\n",
+    .description = description,
     .params = params,
     .outputs = outputs,
     .flags = BR_STAGE_COMMITS,

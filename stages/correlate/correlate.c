@@ -5,6 +5,7 @@
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
+#include "stages/correlate_description.h"
 
 #include <string.h>
 
@@ -174,18 +175,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "correlate",
     .summary = "visibilities: every input with every other one, exact in integers",
-    .description =
-        "V[freq][i, j] = sum over the samples of an integration of E_i conj(E_j), for i <= j, in 32-bit "
-        "integers "
-        "that are exact. An input is number pol x dishes + dish; baselines stand row after row of the upper "
-        "triangle: (0, 0), (0, 1) ... (0, N-1), (1, 1) ...\n\n"
-        "Missing samples add nothing. Validity says which share of the integration's samples came (of its "
-        "inputs too, where boards were missing): for means divide by validity / 255 x the samples of an "
-        "integration."
-        " Integrations begin at multiples of their length in the base sample "
-        "counter; the first and the last one of a stream may be partly covered, and say so in their "
-        "validity.\n\n"
-        "On a GPU products of bytes go to cuBLASLt, which is looked for when the pipeline starts.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -3,6 +3,7 @@
 #include "formats/common/fileio.h"
 #include "formats/common/order.h"
 #include "stages/common/stage/shape.h"
+#include "stages/dump_description.h"
 
 #include <errno.h>
 #include <math.h>
@@ -158,21 +159,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "dump",
     .summary = "what has passed, on request: the voltages of an event along its dispersion sweep",
-    .description =
-        "Keeps the last seconds of a stream (`in: {from: field, history: {seconds: 30}}`) and writes what is "
-        "asked for over the control interface: `POST /v1/dump`, or kotekan's `POST /baseband`. Every channel "
-        "has a window of its own, which follows the sweep of the dispersion measure on either side of the "
-        "reference frequency and is widened outwards, by `dm_error` and by the channel's width.\n\n"
-        "A window is a file: `PREFIX_EVENT_CHANNEL.dada`, which `replay` reads (all files of an event are "
-        "one "
-        "recording, with what each lacks missing), or CHIME's `PREFIX_EVENT_CHANNEL.h5`. Upchannelized "
-        "streams have a file for each coarse channel, to be replayed one by one. A file has its name when it "
-        "is complete. What was not "
-        "there any more is counted and marked missing, in `.gaps` next to it or as zeros in CHIME's "
-        "files.\n\n"
-        "The stream never waits for a dump. Frames that a dump needs stay longer than others; where memory "
-        "ends they are taken from the dump, which counts them. A disk that is full, gone or does not answer "
-        "fails the dump, and nothing else.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .flags = BR_STAGE_HISTORY,

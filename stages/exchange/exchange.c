@@ -10,6 +10,7 @@
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
 #include "stages/exchange/nccl.h"
+#include "stages/exchange_description.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -425,21 +426,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "exchange",
     .summary = "the corner turn between the ranks of a job: from channels to beams and back",
-    .description =
-        "Every rank of a job (`beamring run --mpi`) has some channels of all beams; behind this stage it has "
-        "all "
-        "channels of some beams. Bands stand side by side in the order of frequency, whatever the order of "
-        "ranks; overlaps and holes are errors before anything starts. With `to: channels` it goes back. "
-        "Bits do not depend on the number of ranks. A program alone is a job of one rank.\n\n"
-        "Frames are matched by their samples. What a rank lacks, because its recording begins later, ends "
-        "earlier or has a gap, is missing in the output; nobody waits for it longer than until it is known. "
-        "A "
-        "rank that fails, dies or gives no sign of life for `stall_s` (5 s) ends the job on all ranks.\n\n"
-        "Data go through the host's memory by MPI, `frames` at a time, while the other stages work; where "
-        "all ranks "
-        "run it on a GPU, from GPU to GPU by NCCL, which is looked for when the pipeline starts; a frame is "
-        "handed on then when this rank's next one has been packed, or its stream ends. "
-        "[The guide](cluster.md) says how to size and start a job.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -11,6 +11,7 @@
 #include "stages/filterbank/files.h"
 #include "stages/filterbank/missing.h"
 #include "stages/filterbank/rows.h"
+#include "stages/filterbank_description.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -368,33 +369,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "filterbank",
     .summary = "intensity beams to SIGPROC filterbank files, one per beam and band",
-    .description =
-        "Channels descend in frequency. A file has one channel spacing, so that a stream with "
-        "several upchannelization factors, "
-        "or with holes in its band, makes several files per beam. `tstart` is the UTC at which "
-        "the first sample starts, less "
-        "the delay of the upchannelizer's filter: a burst stands at the time at which it arrived. "
-        "Headers hold nothing that "
-        "changes: files can be read while they grow.\n\n"
-        "PREFIXs.csv (beams.csv) lists number, x, y, azimuth and zenith angle of all beams; those of a grid "
-        "have the number ix x ny + iy. az_start and za_start of the headers are these angles, where the "
-        "telescope has a latitude and a longitude.\n\n"
-        "Quantized beams are written as 8-bit levels, as they are: 128 is the mean of "
-        "one channel, `levels_rms` of the quantizer "
-        "levels are its standard deviation, so that every channel has the same noise and the "
-        "baseline is flat, which is what a "
-        "search works on. `values: intensity` undoes scale and offset and writes float32: the default for 4 "
-        "bits, "
-        "where the scale of a block makes room for its brightest value, and to be set for what "
-        "`receive` takes of chime-l0, whose scales differ from packet to packet. Beams "
-        "in f16 and f32 are written as "
-        "float32 in units of the stream's scale.\n\n"
-        "A missing or masked sample holds the mean: level 128, or with float32 the mean of the "
-        "channel so far (running over "
-        "1024 samples, 0 before the first). PREFIX.gaps says where: `first count` for all "
-        "channels, or `first count channel "
-        "nchannels weight`, in the file's own samples and channels; it serves all beams, and "
-        "there is none when nothing is missing.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct filterbank),

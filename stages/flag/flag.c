@@ -3,6 +3,7 @@
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
+#include "stages/flag_description.h"
 
 #include <string.h>
 
@@ -259,29 +260,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "flag",
     .summary = "bad inputs, spectral kurtosis and powers: what is no noise becomes missing",
-    .description =
-        "Of every block of `block` base samples, channel and input it sums powers, S1 = sum |E|^2 and S2 = "
-        "sum |E|^4 over the S0 samples that are there, and makes SK = (S0+1)/(S0-1) (S0 S2/S1^2 - 1), which "
-        "is 1 "
-        "for noise; what rounding and clipping to 4 bits change is known and taken off.\n\n"
-        "An input takes part in a block when at least a tenth of its samples is there (and 16) and its mean "
-        "power lies within `power`. The average over the inputs that take part is compared with the first "
-        "`threshold_sigma`: beyond it, and where fewer than a quarter of the inputs that are not bad take "
-        "part, these samples of this channel become missing. Then each input alone is compared with the "
-        "second one, over `long_block` blocks and without what is flagged already: beyond it, or outside of "
-        "`power`, it has weight 0 in that channel and long block. Its samples are zero, and validity says "
-        "which "
-        "share of the expected inputs is left.\n\n"
-        "Inputs of `bad_inputs` are zero and not expected: they do not lower validity. They go on being "
-        "measured, so that one sees whether they have healed. There are counters for each input (beyond 256 "
-        "for groups of neighbours), in base samples x channels.\n\n"
-        "Blocks begin at multiples of their length in the base sample counter; where a stream begins or "
-        "ends, or after a loss, they are judged by what is there of them. What goes out comes a long block "
-        "late, in frames of a long block. Packets that did not come count as zeros of the inputs that they "
-        "would have brought.\n\n"
-        "`bad_inputs`, `bad_inputs_file`, `threshold_sigma` and `power` can be updated while it runs: the "
-        "first "
-        "long block that begins at or after the stated sample is the first with the new values.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -5,6 +5,7 @@
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
+#include "stages/frb_beams_description.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -314,32 +315,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "frb_beams",
     .summary = "FRB stage 2: intensity beams in any directions, from the grid",
-    .description =
-        "Resamples the intensities of `frb_grid` to the beams asked for, exactly: each beam is a "
-        "weighted sum over the whole "
-        "grid, the weights following from its direction and the channel's frequency. A regular "
-        "grid of beams is the product "
-        "of its two axes and is formed in two cheaper steps.\n\n"
-        "A dish grid of spacing d repeats the sky every lambda/d in direction cosine.\n\n"
-        "`steer: [{sample: 1000000, beams: {...}}, ...]` points the beams somewhere else while "
-        "they are formed: to the "
-        "sample, whatever the frames, and without a pause. On a GPU only the new directions are "
-        "sent there, and the weights "
-        "are made there. Files and packets go on carrying the directions that `beams` gives. "
-        "Beams that are steered, that move, are in float32 or have an incoherent sum are not quantized in "
-        "the same kernel.\n\n"
-        "`incoherent: append` puts the sum over all inputs of |W E|^2 (W: gains) behind the beams: one "
-        "beam more in files, packets and beams.csv, with the direction (0, 0), on the beams' scale. It "
-        "is the mean over the grid, by Parseval. Bad inputs are zero and add nothing. `subtract` takes "
-        "it off every beam: what all inputs see alike, such as broadband interference and changes of "
-        "the noise, is gone, and noise has the mean 0.\n\n"
-        "`beams: {grid: [8, 8], spacing_deg: 0.2, rates: [[7e-5, 0]], reference_ns: "
-        "1700000000000000000}` moves beams: direction + rate (t - reference). Directions are made "
-        "anew every `every_s`, counted from sample 0, for the middle of it, and hold from the first "
-        "output that begins there: they are off by rate x every_s / 2 at most.\n\n"
-        "`beams` and `steer` can be updated while it runs, as long as the number of beams and the "
-        "shape of their grid stay: the first output that begins at or after the stated sample is "
-        "the first to which they apply.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

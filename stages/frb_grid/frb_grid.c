@@ -5,6 +5,7 @@
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
+#include "stages/frb_grid_description.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -322,19 +323,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "frb_grid",
     .summary = "FRB stage 1: intensities on a grid of directions, summed over polarisation and time",
-    .description = "Puts the dishes on the telescope's M x N grid, multiplies by the gains, transforms "
-                   "(zero-padded to 2M x 2N), squares, "
-                   "and sums over both polarisations and the samples of a block. Blocks are aligned to the "
-                   "base sample counter, so "
-                   "that results do not depend on frames or on where a recording begins.\n\n"
-                   "Values are float16 times one power of two for the whole stream, chosen so that int4 full "
-                   "scale on every dish cannot "
-                   "overflow. Missing samples contribute nothing, the level of a partly valid block is "
-                   "restored, and a block with "
-                   "too little valid input is masked.\n\n"
-                   "`gains` and `threshold` can be updated while it runs: in all zones the first block that "
-                   "begins at or after the stated sample is the first with the new ones. The scale stays; "
-                   "`headroom` leaves room for gains that are larger.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -4,6 +4,7 @@
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
+#include "stages/packetize_description.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,31 +261,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "packetize",
     .summary = "beams onto the network, for FRB searches; frames to a kotekan node",
-    .description =
-        "`frb-node` (TCP): the protocol, version 2, between X-engine nodes and CHORD's FRB-search nodes. The "
-        "handshake's document is "
-        "built from the telescope, the stream and the beams. Minichunks of 256 samples carry 4 bits and "
-        "masks; baseline and noise of "
-        "every beam and channel are followed over `calibration_s`, so that what is sent has mean 0 and "
-        "`noise_variance`. A destination "
-        "that is lost misses minichunks (a gap in `seq`) until it is there again. At the end nothing is cut "
-        "off: the stage waits for "
-        "the acknowledgements, or until all bytes have arrived and `idle_s` have passed. Two senders on this "
-        "machine that would send "
-        "the same channels to one destination are refused.\n\n"
-        "`chime-l0` (UDP): the packets of CHIME's L0 to its L1, version 2 or 1, quantized to 1..254 per "
-        "beam, coarse channel and "
-        "`steps`; 0 means missing. `rate` and `burst` pace them.\n\n"
-        "`kotekan` (TCP): frames as its bufferSend sends them, with the types, dimensions and factors that "
-        "CHORD's GPU stages assert: E and Ebar (int4p4chime), I, I2 (float16), J (int4p4); the user guide "
-        "has "
-        "the table. Other streams of one array go in their own order.\n\n"
-        "`packets` (UDP): a simulated F-engine. What `packet` describes (docs/packets.md) is sent in time, "
-        "sources and streams as "
-        "a board would, shared among the destinations by streams; `faults` are the accidents of networks, "
-        "the same ones "
-        "for the same seed.\n\n"
-        "Samples that did not reach every destination that should have them are counted as lost.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct packetize),

@@ -4,6 +4,7 @@
  * which it loads. All else is in the package `beamring` (python/src/stage.c), which it asks for the descriptor
  * that holds for the script and the class. So neither the program nor this plugin depends on Python. */
 #include "stages/python/python.h"
+#include "stages/python_description.h"
 #include "runtime/stage.h"
 
 #include <dlfcn.h>
@@ -208,14 +209,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "python",
     .summary = "a class in Python: frames as NumPy arrays, without a copy",
-    .description =
-        "The class is a `beamring.Stage` of the script, or one that the Python program which runs the "
-        "pipeline "
-        "has defined. Its parameters are further keys of the stage; `beamring stages SCRIPT.py` prints them. "
-        "The Python is the one that runs the pipeline, or that of BEAMRING_PYTHON (default: `python3`), in "
-        "which "
-        "the package `beamring` must be installed. [python.md](python.md) has the contract.\n\n"
-        "An exception ends the run with the script and the line.",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -16,6 +16,7 @@
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
+#include "stages/quantize_description.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -423,32 +424,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "quantize",
     .summary = "intensity beams to 4 or 8 bits, in the order of the wire",
-    .description =
-        "For every beam, channel and block of time steps: level = round((J - offset)/scale), offset a mean "
-        "and scale a standard deviation / `levels_rms`. 4 bits: levels -7 to 7, -8 means missing. 8 bits: "
-        "128 + level, levels -127 to 127, 0 means missing. The scale and offset travel with each frame.\n\n"
-        "With `statistics: slow` mean and deviation are followed over `calibration_s`: a block is scaled by "
-        "what the blocks before it say, and blocks that stand out (a burst, interference) do not change "
-        "that, "
-        "unless they do so for `calibration_s` on end. Levels keep the shape and the S/N of a burst, have a "
-        "flat "
-        "baseline while gains drift, and with 8 bits need no scales to be searched; what is too bright for "
-        "127 is clamped and counted. With 4 bits the scale of a block makes room for its brightest value. "
-        "The first block is scaled by medians over its parts. With `statistics: block` mean and deviation "
-        "are "
-        "the block's own, over its valid steps: a burst then lowers its own levels.\n\n"
-        "Blocks are aligned to the step counter. A frame is one block; where the stream covers only a part "
-        "of a block (at its "
-        "ends, beside a hole), the frame holds the steps that it covers. 4-bit frames are packed without "
-        "gaps: element i "
-        "of the row-major array is in byte i/2, the even one in the low half; a last half byte is zero.\n\n"
-        "Behind `frb_beams` on the same GPU, with a grid of beams, blocks of 256 steps and frames of whole "
-        "blocks, it forms "
-        "the beams itself and their float16 intensities are never written, unless something else reads them "
-        "too. "
-        "`beamring graph` shows it, and `fuse` decides it. The result is the same, bit for bit, also where "
-        "the "
-        "beams are updated.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

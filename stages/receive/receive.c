@@ -3,6 +3,7 @@
 #include "buffers/clock.h"
 #include "stages/common/stage/finite.h"
 #include "stages/common/stage/format.h"
+#include "stages/receive_description.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -199,17 +200,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "receive",
     .summary = "beams and electric fields from the network",
-    .description = "`frb-node` (TCP): what X-engine nodes send to FRB-search nodes. Senders must agree with "
-                   "`document`, and together bring its "
-                   "channels. `chime-l0` (UDP): CHIME's L0 packets. `kotekan` (TCP): frames of E, or of "
-                   "beams (`array`), from "
-                   "kotekan's bufferSend, in any order of their dimensions; what the "
-                   "metadata lacks comes from `stream:` and `telescope:`.\n\n"
-                   "Frames are handed on in order, when they are complete or data `window` frames ahead of "
-                   "them has come. What is late, duplicate "
-                   "or malformed is counted, each by itself, in units of a frame's samples; what is missing "
-                   "is marked. A sender that breaks "
-                   "the protocol is closed, and the others go on.\n",
+    .description = description,
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct receive),

@@ -14,6 +14,7 @@
 #include "stages/record/external.h"
 #include "stages/record/later.h"
 #include "stages/record/sidecar.h"
+#include "stages/record_description.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -339,27 +340,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "record",
     .summary = "any stream into DADA files, the electric field into those of other systems",
-    .description =
-        "Writes `PREFIX_NNNNNN.dada`: an ASCII header that describes the stream completely "
-        "(array, sample counter, frequencies, "
-        "zones, beams) and the data. `replay` reads it back bit for bit, so that a pipeline can "
-        "be cut at any connection. Missing "
-        "and partly valid samples stand in `PREFIX_NNNNNN.dada.gaps`. `PREFIX_beams.csv` lists the beams of "
-        "a stream "
-        "that has some: number, x, y, azimuth and zenith angle.\n\n"
-        "The files of a run that was killed, or of a disk that was full, can be replayed up to "
-        "there. An earlier "
-        "recording of the same name is not touched unless `overwrite` is set.\n\n"
-        "With another `format` the electric field is written as `PREFIX_NNNNNNN.raw` (kotekan: a frame with "
-        "chordMetadata in "
-        "each, and beams and upchannelized fields likewise, as `packetize` sends them; guppi: a block for "
-        "each frame, a further file where their length changes), `PREFIX_NNNNNNN.h5` (chime: a file for "
-        "each channel, N its "
-        "number) or `PREFIX_0000000.vdif` (complex 4-bit, a thread for each polarisation of each dish). What "
-        "such a file cannot say "
-        "(frequencies off its raster, samples that are flagged or, in "
-        "kotekan's and "
-        "GUPPI's, missing, other than frame by frame) is an error that names it, unless `lossy` is set.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct record),

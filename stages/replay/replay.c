@@ -13,6 +13,7 @@
 #include "stages/replay/kotekan_arrays.h"
 #include "stages/replay/pcap_reader.h"
 #include "stages/replay/vdif_reader.h"
+#include "stages/replay_description.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -335,57 +336,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "replay",
     .summary = "recorded files as a stream",
-    .description =
-        "Plays recordings, as fast as the pipeline takes them or in real time. What `record` wrote comes "
-        "back bit for bit, at any "
-        "connection of a pipeline. Files of others hold E[time][freq][pol][dish] (kotekan's also beams); "
-        "what their headers lack "
-        "comes from `stream:` and "
-        "`telescope:`.\n\n"
-        "| format | what it is | what `stream:` must add |\n|---|---|---|\n"
-        "| `dada` | PSRDADA, of `record` or of others (complex 4-bit, or 8-bit: the stream is int8x2), in "
-        "any order "
-        "of the axes | what the header lacks; `order` where ORDER does |\n"
-        "| `vdif` | VDIF, complex 4-bit, or 8-bit (the stream is int8x2); a thread is a polarisation of a "
-        "dish, in one band of the "
-        "frequencies | "
-        "`freq_mhz`; `sample_ns` where the headers lack it; `bands` where files hold different channels |\n"
-        "| `chime` | CHIME baseband: HDF5, a file for each frequency, bitshuffled (with or without LZ4) or "
-        "not | |\n"
-        "| `guppi` | GUPPI RAW, complex 8-bit: the stream is int8x2; with `NANTS`, antennas are dishes | |\n"
-        "| `kotekan` | frames of kotekan's rawFileWrite, with chordMetadata: the electric field, "
-        "upchannelized or not, voltages and "
-        "intensities of beams, intensities on the grid | `sample_ns`, `epoch_ns`; "
-        "`freq_mhz` unless channel number "
-        "times channel width is right (numbers below 1024 in int4p4chime at 2.56 us are CHIME's: 800 MHz "
-        "down) |\n\n"
-        "What a recording says itself holds. A key of `stream:` that says something else is an error with "
-        "both "
-        "values; `stream: {override: [KEY]}` insists on it. "
-        "The files of one recording are joined by their times and their frequencies: files that continue "
-        "each other, files of different "
-        "channels side by side, VDIF files of different threads likewise. Gaps become missing samples, and "
-        "so do "
-        "samples that a CHIME file never "
-        "got. Data that comes twice is delivered once and counted as lost, reason `duplicate` (not the "
-        "overlap of GUPPI blocks); "
-        "VDIF frames that come after their time was handed on, reason `late` (headers are looked at up to 64 "
-        "frames of each thread ahead, or 16 MiB); frames with a senseless "
-        "header, reason "
-        "`corrupt`. A file that ends in the middle of a sample is played up to its last whole "
-        "sample (GUPPI: block), with a warning.\n\n"
-        "Of the electric field `part: \"R/N\"` leaves the R-th of N shares of the bands, counted from 0. A "
-        "band "
-        "is what files or threads have in common: the channels of a DADA file, of a node, or of a GUPPI "
-        "file, "
-        "the frequency of a CHIME file, the threads or files of a VDIF band. With B bands, ascending as they "
-        "are joined (CHIME's by number, 800 MHz first), part R has bands R B / N up to (R + 1) B / N, "
-        "rounded "
-        "down. Where all "
-        "files have the same band its channels are divided in the same way. More parts than bands, or than "
-        "channels of the only one, are an error. "
-        "All parts begin with the first sample of all files and have frames of the same length. They end "
-        "together as well, but for bands of VDIF, which are therefore played once.\n",
+    .description = description,
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct replay),

@@ -6,6 +6,7 @@
 #include "buffers/output.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/shape.h"
+#include "stages/requantize_description.h"
 
 #include <errno.h>
 #include <math.h>
@@ -406,19 +407,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "requantize",
     .summary = "the electric field in 8 + 8 bits as 4 + 4 bits, for the stages that make beams of it",
-    .description =
-        "level = round(scale x value) in float32, clamped to -7 ... 7, for both components; halves go to the "
-        "even "
-        "level. Clamped components "
-        "are counted as `saturated`. A channel and polarisation has one scale for the whole stream, the same "
-        "for all dishes: the "
-        "one given, or `rms` / (rms of the components of all dishes over the first `measure` samples, "
-        "missing ones left out). "
-        "`save` keeps what was measured, to be given to the next run: then two runs, or two nodes, have the "
-        "same scales. What "
-        "differs between dishes is a matter of the gains of the stages behind.\n\n"
-        "GUPPI RAW is replayed in 8 + 8 bits: `replay` -> `requantize` -> `upchannelize` or beams.\n\n"
-        "`scale` can be updated while it runs, also where it was measured: to the sample.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -11,6 +11,7 @@
 #include "stages/simulate/receiver.h"
 #include "stages/simulate/rfi.h"
 #include "stages/simulate/sky.h"
+#include "stages/simulate_description.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -444,27 +445,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "simulate",
     .summary = "noise, sources, bursts and interference as the telescope's dishes would record them",
-    .description =
-        "A source in direction (x, y), x = sin(x_deg) along m and y = sin(y_deg) along n, has the field "
-        "exp(2 pi i (m x spacing_m + n y spacing_n)/lambda) at dish (m, n) in an upper sideband, lambda "
-        "being "
-        "that of the channel's centre; a lower sideband (`stream: {sideband: lower}`) holds the conjugate of "
-        "the whole field. Sources and "
-        "bursts are white noise, unpolarised; `flux` is their power in one dish relative to the receiver "
-        "noise's, so that a beam "
-        "of D dishes sees D times that. The sum is rounded to levels -7 to 7.\n\n"
-        "A burst's maximum arrives at `arrival_s` at the frequency `at_mhz` and dm/2.41e-4 (f^-2 - "
-        "at_mhz^-2) seconds later at "
-        "frequency f, f in MHz. It is dispersed coherently: the delay follows this law also within a "
-        "channel.\n\n"
-        "Interference comes from transmitters on the ground, at the dishes' height: spherical waves, "
-        "alike in both polarisations. A carrier is a sine, which begins each pulse with another phase; an "
-        "impulse is white noise in all channels. Gains multiply field, interference and noise; phases drift "
-        "from them at a constant rate from the start of the simulation on, alike in all channels.\n\n"
-        "Frequencies, sample time and epoch come from `stream:`; base samples are counted from `sample0` on. "
-        "Every value is a "
-        "function of seed, base sample, channel, polarisation and dish, whatever the frames. Missing samples "
-        "are 0 and marked.\n",
+    .description = description,
     .params = params,
     .outputs = outputs,
     .size = sizeof(struct simulate),

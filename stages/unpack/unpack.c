@@ -2,6 +2,7 @@
 #include "stages/unpack/unpack.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
+#include "stages/unpack_description.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -248,20 +249,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "unpack",
     .summary = "packets as they came to the electric field",
-    .description =
-        "Reorders the packets of `capture` to E[time][freq][pol][dish], converts their coding to two's "
-        "complement "
-        "with the real part low, and puts zeros where nothing came, in one pass. Channels ascend by their "
-        "number "
-        "in the F-engine. Validity is the share of the expected inputs that came, as `capture` has it.\n\n"
-        "The order in which `capture` lists its sources is the permutation of the boards; `order` and "
-        "`positions` "
-        "say what the inputs of a board are.\n\n"
-        "With a second output, `out: [field, powers]`, it sums powers on the way: per block of `sums` "
-        "samples, "
-        "channel and input the number of samples that came, the sum of |E|^2 and the sum of |E|^4, exact, of "
-        "which "
-        "spectral kurtosis is made. A frame that is cut short has a short last block.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

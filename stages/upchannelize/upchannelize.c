@@ -4,6 +4,7 @@
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
+#include "stages/upchannelize_description.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -437,20 +438,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "upchannelize",
     .summary = "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
-    .description =
-        "Splits each coarse channel into U fine ones; U is a power of two up to 128, the same for "
-        "the whole band (`factor`) or "
-        "different in different zones of it (`zones`). U = 1 passes the data through.\n\n"
-        "Fine channel u of coarse channel c is centred at c + (u - (U-1)/2)/U coarse widths in an upper "
-        "sideband, and at c - (u - (U-1)/2)/U in a lower one, where fine channels run down on the sky. "
-        "`gain` "
-        "is in the same order, u = 0 first. An output whose window of M U "
-        "samples touches missing input, or reaches back before the stream began, is missing.\n\n"
-        "Frames keep their base samples. Where a stream starts or ends off a multiple of U, the "
-        "first or last step is only "
-        "partly covered, and missing (unless U = 1).\n\n"
-        "`gain` can be updated while it runs: each zone uses the new one from its first output on that "
-        "begins at or after the stated sample.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .outputs = outputs,

@@ -10,6 +10,7 @@
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
+#include "stages/uvh5_description.h"
 
 #include <errno.h>
 #include <math.h>
@@ -276,25 +277,7 @@ BR_STAGE_EXPORT = {
     .type_size = sizeof(struct br_stage_type),
     .name = "uvh5",
     .summary = "visibilities into UVH5 files, which pyuvdata reads",
-    .description =
-        "Writes what `correlate` makes as `PREFIX_NNNNNN.uvh5`, version 1.2 of the format. After each "
-        "integration the file is complete: what was written stays readable whatever happens then.\n\n"
-        "Values are sums of products of two inputs as 32-bit integers, exact (`vis_units` is uncalib; "
-        "pyuvdata "
-        "reads them as complex128 unless told otherwise). `nsamples` is how many samples each sum has, by "
-        "its "
-        "validity, which is rounded to 1/255; visdata / nsamples is the mean. A sum without samples is "
-        "flagged.\n\n"
-        "An antenna is a dish, by its number in `telescope:`; positions are relative to the grid's cell "
-        "(0, 0), which stands at the site, m running north and n east. Polarisations are xx, yy, xy, yx, x "
-        "being polarisation 0. Baselines are not phased (`unprojected`). The baseline from antenna 1 to "
-        "antenna "
-        "2 has the phase exp(+2 pi i b.s / lambda) for a source in direction s, which pyuvdata's phasing "
-        "takes "
-        "out. The visibilities E_i conj(E_j) of a lower sideband have it; those of an upper sideband are "
-        "conjugated. Where the sideband is not known, upper is taken. The extra keyword `sideband` says "
-        "which "
-        "the stream had. Sidereal times are left to the reader unless `ut1_utc_s` is given: they need UT1.\n",
+    .description = description,
     .params = params,
     .inputs = inputs,
     .size = sizeof(struct uvh5),
