@@ -83,7 +83,6 @@ def _class(script, name):
 def spec_of(script, name):
     cls = _class(script, name)
     doc = (cls.__doc__ or cls.__name__).strip().split("\n", 1)
-    flat = {list: tuple}
     port = lambda names, what: tuple((n, f"{what} of class {cls.__name__}") for n in names)
     params = tuple(cls._params())
     for one in params:
@@ -101,6 +100,11 @@ def spec_of(script, name):
 
 def types_of(script, name):
     return tuple(one[1] for one in _class(script, name)._params())
+
+
+class Timeout(TimeoutError):
+    def __str__(self):
+        return "the call takes longer than timeout_s of the stage allows"
 
 
 class _Runner:
@@ -150,6 +154,9 @@ class _Runner:
         if result & stages.PRODUCED:
             first = next((frame for frame in inputs if frame is not None), None)
             for frame in outputs:
+                if not 0 < frame.samples <= frame.stream.frame_samples:
+                    raise ValueError(f"an output spans {frame.samples} base samples; expected 1 to "
+                                     f"{frame.stream.frame_samples}, the length of its frames")
                 if first is not None:
                     frame._follow(first)
                 elif not frame._written:
@@ -179,7 +186,7 @@ class _Runner:
         while not self.done.wait(min(self.timeout_s / 4, 1.0)):
             since = self.since
             if since and time.monotonic() - since > self.timeout_s:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(TimeoutError))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(Timeout))
 
 
 @_guarded

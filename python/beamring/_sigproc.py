@@ -31,15 +31,20 @@ def read_header(path):
         if not 0 < n < 80:
             raise FormatError(f"{path}: byte {at} of the header is not the length of a name")
         return text[at + 4:at + 4 + n].decode("latin-1"), at + 4 + n
+    def number(kind, at):
+        size = struct.calcsize(kind)
+        if at + size > len(text):
+            raise FormatError(f"{path}: the header ends before HEADER_END")
+        return struct.unpack_from(kind, text, at)[0], at + size
     header, (name, at) = {}, word(0)
     while name != "HEADER_END":
         name, at = word(at)
         if name in _TEXTS:
             header[name], at = word(at)
         elif name in _INTEGERS:
-            header[name], at = struct.unpack_from("<i", text, at)[0], at + 4
+            header[name], at = number("<i", at)
         elif name not in ("HEADER_START", "HEADER_END"):
-            header[name], at = struct.unpack_from("<d", text, at)[0], at + 8
+            header[name], at = number("<d", at)
     return header, at
 
 
@@ -47,6 +52,10 @@ def open_files(paths):
     """Axes time, beam, freq.  Files of one time and several beams or bands are joined."""
     read = [(path,) + read_header(path) for path in paths]
     first = read[0][1]
+    for path, h, _ in read:
+        for key in ("nbits", "nchans", "fch1", "foff", "tsamp", "tstart"):
+            if key not in h:
+                raise FormatError(f"{path}: the header has no {key}")
     nbits = first.get("nbits")
     if nbits not in _DTYPES:
         raise FormatError(f"{paths[0]}: {nbits} bits; expected 8 or 32")

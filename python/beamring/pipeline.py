@@ -197,7 +197,7 @@ class _Run:
 
     def _warn(self, message):
         if message.level == "warning":
-            warnings.warn(repr(message), stacklevel=6)
+            warnings.warn(repr(message), stacklevel=2)
 
     def _work(self, more):
         try:

@@ -269,7 +269,6 @@ class Recording:
 
 def _zone_of_frames(stream, frames, z):
     zone = zone_stream(stream, z)
-    before = sum(1 for _ in ())
     blocks = []
     for first, samples, parts, valid, _ in frames:
         cells, at = None, 0

@@ -31,8 +31,8 @@ class param:
     def __init__(self, default=..., help="", *, unit=None, min=None, max=None, choices=(), path=False):
         self.default, self.help, self.unit, self.choices, self.path = default, help, unit, tuple(choices), path
         bounded = min is not None or max is not None
-        self.min = float(min if min is not None else -1e300) if bounded else 0.0
-        self.max = float(max if max is not None else 1e300) if bounded else 0.0
+        self.min = float(min if min is not None else -1e15) if bounded else 0.0
+        self.max = float(max if max is not None else 1e15) if bounded else 0.0
 
     def _schema(self, name, kind):
         if kind not in _TYPES:
@@ -57,8 +57,9 @@ class Frame:
 
     data: a NumPy array of the queue's own memory, in the stored dtype (int4x2: uint8; int8x2 and int32x2: a last axis
         of 2; int4: flat bytes), read-only for an input.  On a GPU: a DeviceArray.
-    valid: uint8 [time][freq], or [freq][time] where freq is slower: 255 complete, 0 missing.  Reading it of a complete
-        input gives an array of 255.  Whatever is written to an output's holds; without, it follows the first input.
+    valid: uint8 [time][freq], or [freq][time] where freq is slower (flat, zone by zone, where zones differ): 255 complete,
+        0 missing.  Reading it of a complete
+        input gives an array of 255.  That of an output begins with 255; where it is never asked for, it follows the first input.
     side: the second array of the frame, or None
     first, samples: base samples that it spans; complete: nothing is missing
     times: datetime64[ns] of the beginning of each time step
@@ -125,6 +126,10 @@ class Frame:
 
     @property
     def _cells(self):
+        if self.stream.downsample is None:
+            end = self.first + self.samples
+            return (sum((-(-end // z["downsample"]) - self.first // z["downsample"]) * z["nchannels"]
+                        for z in self.stream.zones),)
         shape = dict(zip(self.stream.axes, self.shape))
         order = [a for a in self.stream.axes if a in ("time", "freq")]
         return tuple(shape[a] for a in order)
@@ -132,9 +137,10 @@ class Frame:
     @property
     def valid(self):
         self._alive()
-        if self._writable:
-            self._written = True
-        elif self._complete:
+        if self._writable and (not self._written or self._complete):
+            self._written, self._complete = True, False
+            self._array("valid", self._valid, "uint8", self._cells)[...] = 255
+        elif not self._writable and self._complete:
             return np.broadcast_to(np.uint8(255), self._cells)
         return self._array("valid", self._valid, "uint8", self._cells)
 
@@ -169,7 +175,13 @@ class Frame:
         if source._complete:
             self._complete = True
             return
-        mine, theirs = self._cells, source._cells
+        mine = self._cells
+        if len(mine) == 1:
+            if mine != source._cells:
+                raise ValueError("the zones of input and output differ; set the output's `valid`")
+            self._array("valid", self._valid, "uint8", mine)[...] = source.valid
+            self._complete = False
+            return
         order = [a for a in self.stream.axes if a in ("time", "freq")]
         other = [a for a in source.stream.axes if a in ("time", "freq")]
         valid = source.valid if order == other else source.valid.T

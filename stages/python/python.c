@@ -4,8 +4,8 @@
  * which it loads. All else is in the package `beamring` (python/src/stage.c), which it asks for the descriptor
  * that holds for the script and the class. So neither the program nor this plugin depends on Python. */
 #include "stages/python/python.h"
-#include "stages/python_description.h"
 #include "runtime/stage.h"
+#include "stages/python_description.h"
 
 #include <dlfcn.h>
 #include <limits.h>
