@@ -8,6 +8,13 @@
 docs/python.md of the project tells more.
 """
 
+import os as _os
+
+# The telescopes and packets of a wheel, which pipelines include by name.
+_config = _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "share", "beamring", "config")
+if _os.path.isdir(_config) and _config not in _os.environ.get("BEAMRING_CONFIG_PATH", ""):
+    _os.environ["BEAMRING_CONFIG_PATH"] = ":".join(filter(None, [_os.environ.get("BEAMRING_CONFIG_PATH"), _config]))
+
 from . import _core  # noqa: E402
 from ._coding import decode, encode  # noqa: E402
 from ._errors import ConfigError, DeadFrame, Error, FormatError, Mistake, NodeError, RunError  # noqa: E402

@@ -86,12 +86,16 @@ class Dump:
         return [c["file"] for c in self.document.get("channels", []) if c.get("file")]
 
     def open(self, directory=None):
-        """The files as one Recording; `directory` is where this machine sees them, if elsewhere."""
+        """The files as one Recording.  directory: where this machine sees them; default: the `directory` of the node's
+        pipeline, which is relative to the folder where the node was started."""
         from .recording import open as open_recording
         names = self.files
         if not names:
             raise NodeError(f"dump {self.id} has no files: its state is {self.state}")
-        return open_recording([os.path.join(directory, os.path.basename(n)) if directory else n for n in names])
+        if directory is None:
+            stages = self.node._get("/v1/config")["pipeline"]
+            directory = next((s.get("directory", ".") for s in stages if s.get("stage") == "dump"), ".")
+        return open_recording([os.path.join(directory, n) for n in names])
 
 
 class Node:

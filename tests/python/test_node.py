@@ -18,7 +18,7 @@ pipeline:
   - {stage: replay, files: field_*.dada, out: field, realtime: true, loop: 0}
   - {stage: dump, in: {from: field, history: {seconds: 0.3}}, directory: dumps}
   - {stage: frb_grid, in: field, out: grid, downsample: 256}
-  - {stage: frb_beams, in: grid, out: beams, beams: {list: [[0, 0], [0.001, 0]]}}
+  - {stage: frb_beams, in: grid, out: beams, beams: {directions: [[0, 0], [0.001, 0]]}}
   - {stage: record, in: beams, prefix: live}
 """
 
@@ -97,7 +97,7 @@ def test_an_update(node):
     graph = {s["name"]: s for s in node.graph["stages"]}
     assert "frb_beams" in graph
     at = node.sample + 40000
-    answer = node.update(frb_beams={"beams": {"list": [[0, 0], [0.002, 0]]}}, at=at)
+    answer = node.update(frb_beams={"steer": [{"sample": 0, "beams": {"directions": [[0, 0], [0.002, 0]]}}]}, at=at)
     assert answer
     with pytest.raises(br.NodeError) as caught:
         node.update(frb_beams={"beans": 3})
