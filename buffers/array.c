@@ -29,16 +29,18 @@ int br_array_init(struct br_array *array, enum br_dtype dtype, const char *axes,
 {
     memset(array, 0, sizeof *array);
     struct br_array made = {.dtype = dtype};
-    if (br_dtype_bits(dtype) == 0) return br_fail(error, BR_E_INVALID, "%d is no element type", (int)dtype);
+    if (br_dtype_bits(dtype) == 0)
+        return br_fail(error, BR_E_INVALID, "%d is not an element type", (int)dtype);
     for (const char *at = axes;;) {
         size_t length = strcspn(at, ",");
         if (made.naxes == BR_MAX_AXES)
             return br_fail(error, BR_E_INVALID, "'%s' has more than %d axes", axes, BR_MAX_AXES);
         if (length == 0) return br_fail(error, BR_E_INVALID, "an axis of '%s' has no name", axes);
         if (!is_field_axis(at, length))
-            return br_fail(error, BR_E_INVALID,
-                           "'%.*s' is no axis; expected time, freq, pol, dish, input, beam, gridp or gridq",
-                           (int)length, at);
+            return br_fail(
+                error, BR_E_INVALID,
+                "'%.*s' is not an axis; expected time, freq, pol, dish, input, beam, gridp or gridq",
+                (int)length, at);
         struct br_axis *axis = &made.axis[made.naxes];
         memcpy(axis->name, at, length);
         axis->length = lengths[made.naxes];

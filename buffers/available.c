@@ -33,7 +33,7 @@ static size_t machine_has(const char *root)
     return found ? clip(total * 1024) : SIZE_MAX;
 }
 
-/* The number in DIRECTORY/NAME; false when there is no such file, or when it says "max". */
+/* The number in DIRECTORY/NAME; false if the file does not exist or says "max". */
 static bool read_number(const char *directory, const char *name, unsigned long long *number)
 {
     char path[2 * PATH_MAX + 64];
@@ -75,7 +75,7 @@ static const struct version v1 = {"/sys/fs/cgroup/memory",
                                   NULL,
                                   NULL};
 
-/* What the group `path` and those above it leave; the tightest one is named in `who`. */
+/* The memory that the group `path` and its parents leave; `who` names the one with the least. */
 static size_t groups_allow(const char *root, const struct version *v, char *path, size_t least, char *who,
                            size_t size)
 {

@@ -23,7 +23,7 @@ int br_gpu_devices(struct br_error *why)
     cudaError_t status = cudaGetDeviceCount(&n);
     if (status == cudaSuccess && n > 0) return n;
     (void)cudaGetLastError();
-    int driver = 0; /* stays 0 where there is no driver at all */
+    int driver = 0; /* stays 0 without a driver */
     if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
     br_fail(why, BR_E_DEVICE, "no GPU can be used: %s",
             driver == 0             ? "this machine has no NVIDIA driver"

@@ -1,5 +1,5 @@
 /* gpu.h - what queues and the runtime need of a GPU: memory, streams, events, copies. A thin layer over
- * the CUDA runtime that makes messages of status codes; in a build without CUDA there are no devices and
+ * the CUDA runtime that makes messages from status codes; a build without CUDA has no devices and
  * nothing else is ever called.
  *
  * Every function that can fail returns BR_OK or BR_E_DEVICE (BR_E_NO_MEMORY for memory) and names the call

@@ -2,7 +2,7 @@
  *
  * An event that the driver can wait for without spinning raises an interrupt when it happens, waited for
  * or not, and wakes a thread of the driver's: on an H200 in a virtual machine a wait cost 78 us of
- * processor time and came back 370 us late. Frames come at a regular pace, so that it is known quite well
+ * processor time and came back 370 us late. Frames come at a regular pace, so it is known well
  * how long to sleep: most of the shortest of the last waits at one go, then short naps, each a small part
  * of the time waited so far. */
 #include "buffers/gpu_wait.h"

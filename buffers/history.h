@@ -29,11 +29,11 @@ struct br_pin {
     uint64_t taken_frames, taken_samples; /* that the producer took; samples: of the span */
 };
 
-/* What a history has: all that was published of base samples [whole, end), and some of [first, whole), which
- * stayed when what came after it went. */
+/* The extent of a history: everything published of base samples [whole, end), and a part of [first, whole),
+ * which stayed when later samples left. */
 struct br_history_span {
     uint64_t first, whole, end; /* end: of the newest frame that its reader has given back */
-    unsigned frames, pinned; /* kept now; of them pinned */
+    unsigned frames, pinned;    /* kept now; of them pinned */
 };
 
 /* Adds a reader that keeps `frames` >= 1 frames; call before br_queue_seal. Errors as of br_queue_add_reader.
@@ -57,7 +57,7 @@ void br_pin_advance(struct br_pin *pin, uint64_t first);
 /* The whole span is released. One that is none (zeroed, or ended) is allowed. */
 void br_pin_end(struct br_pin *pin);
 
-/* What has been taken from it so far. */
+/* The frames and samples that the producer has taken from the pin so far. */
 void br_pin_taken(const struct br_pin *pin, uint64_t *frames, uint64_t *samples);
 
 /* The oldest kept frame that ends behind base sample `at` and that the reader has given back, or NULL. It is

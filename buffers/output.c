@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,4 +62,25 @@ int br_output_rename(const char *from, const char *to, struct br_error *error)
     int status = br_output_check(to, error);
     if (status != BR_OK || rename(from, to) == 0) return status;
     return br_fail(error, BR_E_IO, "cannot write %s: %s", to, strerror(errno));
+}
+
+void br_output_sync_directory(const char *path)
+{
+    char copy[PATH_MAX];
+    if (strlen(path) >= sizeof copy) return;
+    int fd = open(dirname(strcpy(copy, path)), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    close(fd);
+}
+
+int br_output_publish(const char *from, const char *to, struct br_error *error)
+{
+    int fd = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int why = fd < 0 || fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0) close(fd);
+    if (why != 0) return br_fail(error, BR_E_IO, "cannot write %s: %s", from, strerror(why));
+    int status = br_output_rename(from, to, error);
+    if (status == BR_OK) br_output_sync_directory(to);
+    return status;
 }

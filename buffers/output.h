@@ -26,6 +26,13 @@ BR_API FILE *br_output_stream(const char *path, bool overwrite, struct br_error 
  * never half of one. Errors: BR_E_IO with the file's name; then `from` is still there. */
 BR_API int br_output_rename(const char *from, const char *to, struct br_error *error);
 
+/* The same, and afterwards the file and its name are on the disk: a machine that loses power keeps them.
+ * Waits for the disk. Errors: as above; where the disk fails, too. */
+BR_API int br_output_publish(const char *from, const char *to, struct br_error *error);
+
+/* The names in the directory of `path` are on the disk; where that cannot be known, nothing happens. */
+BR_API void br_output_sync_directory(const char *path);
+
 #ifdef __cplusplus
 }
 #endif

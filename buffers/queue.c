@@ -29,7 +29,7 @@ int br_queue_create(struct br_queue **queue, const char *name, const struct br_s
 {
     *queue = NULL;
     if (place.space != BR_SPACE_HOST && place.space != BR_SPACE_PINNED && place.space != BR_SPACE_CUDA)
-        return br_fail(error, BR_E_INVALID, "queue '%s': %d is no memory space", name, (int)place.space);
+        return br_fail(error, BR_E_INVALID, "queue '%s': %d is not a memory space", name, (int)place.space);
     if (depth < 1 || depth > BR_MAX_SLOTS)
         return br_fail(error, BR_E_INVALID, "queue '%s' is %u frames deep; expected 1 to %u", name, depth,
                        (unsigned)BR_MAX_SLOTS);
@@ -56,8 +56,8 @@ int br_queue_add_reader(struct br_queue *queue, const char *name, enum br_policy
     *reader = NULL;
     if (policy != BR_POLICY_BLOCK && policy != BR_POLICY_DROP &&
         (policy != BR_POLICY_HISTORY || queue->history.frames == 0))
-        return br_fail(error, BR_E_INVALID, "queue '%s': %d is no policy for '%s'", queue->name, (int)policy,
-                       name);
+        return br_fail(error, BR_E_INVALID, "queue '%s': %d is not a policy for '%s'", queue->name,
+                       (int)policy, name);
     if (queue->sealed)
         return br_fail(error, BR_E_INVALID, "queue '%s' is sealed: '%s' cannot read it", queue->name, name);
     struct br_reader *r = calloc(1, sizeof *r);

@@ -96,7 +96,7 @@ int br_queue_acquire(struct br_queue *queue, struct br_frame **frame);
 
 /* Lends the frame that the `ahead`-th acquire from now will (1: the next), so that a producer can fill
  * several at a time; they are published in this order. Only while a frame is acquired. Never waits for a
- * reader: *frame is NULL when there is no free slot. Status as of br_queue_acquire. */
+ * reader: *frame is NULL if no slot is free. Status as of br_queue_acquire. */
 int br_queue_lend_ahead(struct br_queue *queue, unsigned ahead, struct br_frame **frame);
 
 /* Hands the acquired frame to all readers. frame->samples must be > 0. BR_E_DEVICE when its event could

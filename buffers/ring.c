@@ -1,6 +1,6 @@
 /* ring.c - who may have which slot when, and who sleeps. See ring.h for room.
  *
- * When there is no room the producer takes the oldest frames away from dropping readers (a lap); if that
+ * If the ring is full, the producer takes the oldest frames away from dropping readers (a lap); if that
  * frees nothing it sleeps.
  *
  * SLEEP. A thread that must wait, and whose last wait was brief, first lets others run on its processor,

@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What a queue and a reader show on their boards: whoever changes one of these under the lock writes the
+/* The boards of a queue and of a reader: whoever changes one of these under the lock writes the
  * board before it lets the lock go. */
 enum {
     Q_FRAMES,
@@ -60,9 +60,9 @@ struct entry {
 
 struct br_pin;
 
-/* What a queue keeps, see history.h. Lists go from the oldest frame to the newest. */
+/* The frames that a queue keeps, see history.h. Lists go from the oldest frame to the newest. */
 struct br_history {
-    unsigned frames; /* that are kept at most; 0: there is no history */
+    unsigned frames; /* the most that are kept; 0: no history */
     unsigned nkept, npinned;
     struct br_slot *oldest, *newest;
     struct br_slot *loose; /* the oldest one that is not pinned, or NULL */
@@ -214,13 +214,13 @@ void br_history_skip_gone(struct br_reader *reader);
 /* The producer behind everything that still reads the slot. */
 int br_order_producer(struct br_queue *queue, const struct br_slot *slot);
 
-/* What the producer enqueued on the slot is ready when this event happens. */
+/* The producer's work on the slot is done when this event occurs. */
 int br_order_ready(struct br_queue *queue, const struct br_slot *slot);
 
 /* The reader behind the producer. */
 int br_order_reader(struct br_reader *reader, const struct br_slot *slot);
 
-/* What the reader enqueued on the slot is done when this event happens. */
+/* The reader's work on the slot is done when this event occurs. */
 int br_order_released(struct br_reader *reader, const struct br_slot *slot);
 
 /* Events of a queue and its readers. */

@@ -62,7 +62,7 @@ static void share_out(struct br_slots *slots, const struct br_stream *stream)
     }
 }
 
-/* What only a queue that has to do with a GPU needs. */
+/* Only for queues with a GPU producer or reader. */
 static int reserve_for_gpu(struct br_slots *slots, const struct br_stream *stream, struct br_error *error)
 {
     int status = BR_OK;

@@ -1,5 +1,7 @@
 #include "buffers/stream.h"
 
+#include "buffers/numbers.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -101,16 +103,6 @@ double br_stream_sample_s(const struct br_stream *stream)
     return (double)stream->sample_ns.num / (double)stream->sample_ns.den * 1e-9;
 }
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static int check_zones(const struct br_stream *s, size_t *coarse, struct br_error *error)
 {
     if (s->nzones < 1 || s->nzones > BR_MAX_ZONES)
@@ -207,7 +199,7 @@ int br_stream_check(const struct br_stream *s, struct br_error *error)
         return br_fail(error, BR_E_INVALID,
                        "the sample time is %" PRId64 "/%" PRId64 " ns; it must be positive", s->sample_ns.num,
                        s->sample_ns.den);
-    if (common_divisor((uint64_t)s->sample_ns.num, (uint64_t)s->sample_ns.den) != 1)
+    if (br_common_divisor((uint64_t)s->sample_ns.num, (uint64_t)s->sample_ns.den) != 1)
         return br_fail(error, BR_E_INVALID,
                        "the sample time %" PRId64 "/%" PRId64 " ns is not in lowest terms", s->sample_ns.num,
                        s->sample_ns.den);
@@ -326,10 +318,10 @@ int br_rational_parse(const char *text, struct br_rational *value, struct br_err
         good = whole > 0 && take_digits(&at, &den, &part) && part > 0;
     }
     if (!good || *at != '\0' || whole + part == 0 || num == 0 || den == 0)
-        return br_fail(error, BR_E_INVALID,
-                       "'%.60s' is no positive fraction; expected a number such as 2560, 1706.25 or 5120/3",
-                       text);
-    uint64_t divisor = common_divisor(num, den);
+        return br_fail(
+            error, BR_E_INVALID,
+            "'%.60s' is not a positive fraction; expected a number such as 2560, 1706.25 or 5120/3", text);
+    uint64_t divisor = br_common_divisor(num, den);
     value->num = (int64_t)(num / divisor);
     value->den = (int64_t)(den / divisor);
     return BR_OK;

@@ -42,8 +42,6 @@ struct br_zone {
     unsigned delay;
 };
 
-struct packet_layout;
-
 struct br_beam {
     double x, y; /* direction cosines along the grid's m and n axes; theta = M x spacing_m / lambda */
 };
@@ -75,9 +73,9 @@ struct br_stream {
     const struct br_beam *beams;          /* [nbeams]; NULL if directions are unknown (weights from a file) */
     /* the beams are the product of beams_x values of x (slow) and beams_y of y (fast); 0, 0: not a product */
     size_t beams_x, beams_y;
-    /* for frames that hold packets as received: the place of each sample in them
-     * (formats/packets/layout.h); NULL: frames are arrays */
-    const struct packet_layout *packets;
+    /* for frames that hold packets as received: the layout of the packets, whose type only the stages that
+     * handle packets know; NULL: frames are arrays */
+    const void *packets;
     /* the sideband that the channels hold; products of the field keep the field's */
     enum br_sideband sideband;
 };

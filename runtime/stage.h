@@ -1,4 +1,6 @@
-/* stage.h - the plugin interface: everything that a stage may use of the runtime.
+/* stage.h - the plugin interface: the descriptor of a stage, and the functions of the runtime that most
+ * stages need. Others are in stage_updates.h (new values while a stage runs), stage_history.h (past frames),
+ * stage_feed.h (a source that feeds a GPU) and ranks.h (the same stage on other ranks).
  *
  * A plugin is a shared object NAME.so that exports one symbol, `beamring_stage`, of type struct br_stage_type
  * (use BR_STAGE_EXPORT). The runtime owns threads, waiting, queues, metrics and shutdown. A stage owns its
@@ -70,7 +72,7 @@
 extern "C" {
 #endif
 
-#define BR_ABI_VERSION 2u
+#define BR_ABI_VERSION 3u
 
 enum { BR_CONSUMED = 1, BR_PRODUCED = 2, BR_FINISHED = 4 };
 
@@ -94,9 +96,9 @@ enum br_stage_flags {
      * io->out[] are NULL for them. */
     BR_STAGE_OPTIONAL_OUTPUTS = 4,
     /* The stage reads past frames. For every input the pipeline file sets how much is kept: `in: {from: E,
-     * history: {seconds: 30}}`; see "past frames" below. On the CPU only. */
+     * history: {seconds: 30}}`; see runtime/stage_history.h. On the CPU only. */
     BR_STAGE_HISTORY = 8,
-    BR_STAGE_COMMITS = 16 /* process applies updates itself, see UPDATES above */
+    BR_STAGE_COMMITS = 16 /* process applies updates itself, see UPDATES above and runtime/stage_updates.h */
 };
 
 /* The memory that a stage holds from start to stop, in bytes, without its parameters and its queues. */
@@ -203,35 +205,11 @@ BR_API int br_stage_writes_files(struct br_stage *stage, const char *param, cons
 BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Two stages in one. A stage calls br_stage_offer if its output depends only on its input and the description
- * of its output. The stage that reads this output may then do both stages' work, if it has one input and is
- * the only reader: br_stage_absorb returns the description of the input of the previous stage, whose type
- * must be `type`. From `start` on, br_stage_input and process's frames are that input. The previous stage is
- * not started, and the queue between the two does not exist. The description that br_stage_input returned in
- * configure remains valid as long as the pipeline lives. A note tells the user. br_stage_absorb returns NULL
- * and changes nothing if the previous stage made no offer, has another type or another device, if the queue
- * has another reader, or if frames between the two may be dropped. */
-BR_API void br_stage_offer(struct br_stage *stage);
-BR_API const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type);
-
-/* The struct of the absorbed stage, configured but never started, or NULL. For start and process. An update
- * of that stage is configured and prepared by its own type. The stage that does its work asks for it and
- * commits it with the two functions below, as for its own updates (see "new values"): they call that type's
- * `commit` with this struct. Values with which the stage would not make the offer are refused. */
-BR_API void *br_stage_absorbed(const struct br_stage *stage);
-BR_API uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end);
-BR_API void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample);
-
-/* True while the struct of an update is configured or prepared; then the pipeline already runs. */
-BR_API bool br_stage_is_update(const struct br_stage *stage);
-
-/* The struct that runs, while the struct of an update is configured; otherwise NULL. As in prepare, configure
- * may read those parts of it that neither process nor commit changes. */
-BR_API const void *br_stage_running(const struct br_stage *stage);
-
 /* --- for every callback --- */
 
 BR_API const char *br_stage_name(const struct br_stage *stage);
+/* When the pipeline was read from its file: Unix time in ns, the same for all stages of a process. */
+BR_API int64_t br_stage_run_ns(const struct br_stage *stage);
 
 /* The GPU on which the stage runs, or -1 for the CPU. In configure, before any br_stage_decline_gpu: where it
  * would run. */
@@ -251,32 +229,14 @@ BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int
  * events, such as the end of a stream. Returns a status. */
 BR_API int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
 
-/* FEEDING A GPU. A source that reads into host memory can send small pieces to a GPU instead of whole frames.
- * Pieces that stay in the processor's caches reach the GPU faster. In configure, br_stage_feeds declares that
- * the frames of the output may also be memory of a GPU. If all readers run on one GPU, the runtime puts the
- * source there, unless the source has `device: cpu`. From start on, br_stage_device returns the result. On a
- * GPU, process fills frames through a ring of `count` page-aligned buffers of `bytes` bytes. br_feed_buffer
- * returns the next buffer after the previous copy from it has ended, at once if br_feed_ready returns true;
- * NULL: the GPU has failed, and the failure is recorded. br_feed_send takes the oldest buffer that was
- * returned and not yet sent, and enqueues the copy of its bytes [skip, skip + bytes) to `to`, in order with
- * the stage's stream. All are for the stage's own thread. br_feed_close waits for the copies; NULL is
- * allowed. */
-struct br_feed;
-BR_API void br_stage_feeds(struct br_stage *stage);
-BR_API int br_feed_open(struct br_stage *stage, size_t bytes, unsigned count, struct br_feed **feed);
-BR_API bool br_feed_ready(struct br_feed *feed);
-BR_API void *br_feed_buffer(struct br_feed *feed);
-BR_API int br_feed_send(struct br_feed *feed, void *to, size_t skip, size_t bytes);
-BR_API void br_feed_close(struct br_feed *feed);
-
 BR_API int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* In configure: reports a mistake that prevents a run but not the display of the pipeline, such as an output
- * file that already exists. For `beamring run` it is br_stage_fail_at. For `check` and `graph` it logs a
- * warning and returns BR_OK. */
+/* In configure: reports what prevents a run but not the display of the pipeline, such as an output file that
+ * exists. `run` fails as with br_stage_fail_at, with status 1 if the file has no mistakes; `check` and
+ * `graph` log a warning and go on: BR_OK. */
 BR_API int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -371,100 +331,6 @@ BR_API void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uin
  * Ask for 1 before 2. The frame keeps what is written into it. The queue must be deep enough
  * (br_stage_suggest_depth). */
 BR_API struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead);
-
-/* --- past frames: for stages with BR_STAGE_HISTORY ---
- *
- * The queue before the stage keeps the last frames in host memory, and never waits for the stage. Pinned
- * frames are kept longer than others. When only pinned frames are left, the queue takes the oldest one from
- * its pins; the stream loses nothing. From start to the end of stop, any thread; none of these waits. */
-
-struct br_pin;
-
-/* The length of input i's history in base samples, as the user set it. Also in configure. */
-BR_API uint64_t br_stage_history(const struct br_stage *stage, unsigned i);
-
-/* The base samples that the history holds now: all that arrived of [whole, end), and parts of [first, whole)
- * that were pinned when later frames were dropped. `end` is the end of the newest frame that process has
- * consumed. */
-struct br_kept {
-    uint64_t first, whole, end;
-};
-BR_API struct br_kept br_stage_kept(const struct br_stage *stage, unsigned i);
-
-/* Pins base samples [first, end) of input i, past or future. NULL: no memory. */
-BR_API struct br_pin *br_stage_pin(struct br_stage *stage, unsigned i, uint64_t first, uint64_t end);
-
-/* Unpins the base samples before `first`. `pin` may be NULL here and below. */
-BR_API void br_stage_pin_advance(struct br_pin *pin, uint64_t first);
-
-/* Number of frames that the queue has taken from the pin so far. */
-BR_API uint64_t br_stage_pin_taken(const struct br_pin *pin);
-
-/* Unpins the span and frees the pin. */
-BR_API void br_stage_unpin(struct br_pin *pin);
-
-/* Counters of a stage that writes past frames, for statistics and metrics: X(NAME, name, text). New ones go
- * to the end, because their numbers are part of the ABI. */
-#define BR_DUMP_NUMBERS(X)                                                                                   \
-    X(ACCEPTED, "accepted", "requests that became dumps")                                                    \
-    X(REFUSED, "refused", "requests that were refused")                                                      \
-    X(DONE, "done", "dumps whose files are complete")                                                        \
-    X(EMPTY, "empty", "dumps of which nothing was there any more")                                           \
-    X(FAILED, "failed", "dumps of which a file could not be written")                                        \
-    X(CANCELLED, "cancelled", "dumps that were cancelled")                                                   \
-    X(ACTIVE, "active", "dumps that wait or are written now")                                                \
-    X(FILES, "files", "files that are complete")                                                             \
-    X(FILES_FAILED, "files_failed", "files that could not be written")                                       \
-    X(BYTES, "bytes", "bytes of data in complete files")                                                     \
-    X(MISSING_SAMPLES, "missing_samples", "base samples of a channel that files lack")                       \
-    X(TAKEN_FRAMES, "taken_frames", "pinned frames that the stream took before they were written")
-
-enum br_dump_number {
-#define BR_DUMP_NUMBER(NAME, name, text) BR_DUMPS_##NAME,
-    BR_DUMP_NUMBERS(BR_DUMP_NUMBER)
-#undef BR_DUMP_NUMBER
-        BR_DUMP_COUNT
-};
-
-/* Adds `count` to one of these counters. Any thread. */
-BR_API void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count);
-
-/* The oldest frame of input i that ends after base sample `at` and that process has consumed, or NULL. It is
- * not changed until br_stage_let_go. A stage may hold at most four frames of an input at a time, and only as
- * long as it takes to copy from them. */
-BR_API const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_t at);
-BR_API void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_frame *frame);
-
-/* --- new values: for process of stages with BR_STAGE_COMMITS --- */
-
-/* The base sample from which the next new values shall hold, or `end` if that is not earlier. It counts
- * samples of input 0; for a source, of output 0. After a loss it may lie before the current frame. A source
- * that calls it announces that it makes its samples up to `end`: from then on, values for an earlier sample
- * come too late. So a source calls it before it begins a frame, and first commits what is due there. */
-BR_API uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end);
-
-/* Commits these values. They hold from `sample` on, which may be later than requested. Then call
- * br_stage_next_update again. */
-BR_API void br_stage_update(struct br_stage *stage, uint64_t sample);
-
-/* --- the updates with which data were made ---
- *
- * The updates of the stages upstream, as one text for headers: STAGE:SAMPLE:DIGEST:ID for each, separated by
- * commas. STAGE is the stage, SAMPLE the base sample from which the update holds, DIGEST 16 hexadecimal
- * digits over its values and files, ID its id. In names, all characters except letters, digits and _-.+ are
- * written as %XX. An update is listed as long as a parameter has the value that it set. From start to the end
- * of stop, any thread; the functions hold a lock for microseconds. _held and _begun write at most `size`
- * bytes, including the terminating 0, and return the length of the whole text; 0: no update. */
-
-/* True if there may be updates: a stage upstream accepts them. */
-BR_API bool br_stage_follows_updates(const struct br_stage *stage);
-
-/* The updates that hold at base sample `sample` of input 0, which must have reached this stage. */
-BR_API size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sample, char *text, size_t size);
-
-/* The updates that begin to hold in base samples [first, end). */
-BR_API size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint64_t end, char *text,
-                                     size_t size);
 
 /* True once the pipeline asks sources to end (interrupt, failure elsewhere); then return BR_FINISHED soon. */
 BR_API bool br_stage_stopping(const struct br_stage *stage);

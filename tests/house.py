@@ -1,5 +1,5 @@
-"""The measures of the house: how long functions, files and lines may be, where comments stand, and words that
-do not come back.
+"""The measures of the house: how long functions, files and lines may be, where comments stand, what a room may
+include, and words that do not come back.
 
     tests/house.py            what breaks a measure, one line each; exit status 1 if there is anything
     tests/house.py --numbers  lines of code by room, and the longest functions and files
@@ -19,6 +19,18 @@ DOC_LINE = 140  # tables of figures
 CODE = {".c", ".h", ".cu", ".cuh"}
 PROSE = {".md"}
 WORDED = {".build", ".css", ".html", ".in", ".js", ".sh", ".txt", ".yaml", ""}  # only their words are looked at
+
+# Folders of runtime/, lowest first: each includes those before it, and the headers of runtime/ itself.
+STEPS = ["base", "config", "graph", "ranks", "run", "control"]
+# The headers that each room may include, as docs/architecture.md says; a room that is not here is free.
+ARROWS = {
+    "buffers": r"buffers/",
+    "kernels": r"kernels/|buffers/(?:half|dtype)\.h",
+    "formats": r"formats/|buffers/|runtime/(?:base|config)/",
+    "runtime": r"buffers/|runtime/(?:[^/]+$|(?:{below})/)",
+    "stages": r"buffers/|kernels/|formats/|runtime/[^/]+$|stages/(?:common/|{folder}/|{folder}_description\.h)",
+    "tools": r"(?!tests/)",
+}
 
 # What is looked for, what to say instead. Case does not count; identifiers are divided at underscores first.
 WORDS = [
@@ -108,6 +120,17 @@ def misplaced(lines):
             yield first + 1, f"a comment before a member, and none before {function[1]}() behind it"
 
 
+def arrows_up(name, lines):
+    """(line, header) of each include that the arrows between rooms do not allow."""
+    room, folder = name.split("/")[:2]
+    below = "|".join(STEPS[:STEPS.index(folder) + 1]) if folder in STEPS else "-"
+    allowed = re.compile(ARROWS.get(room, "").format(below=below, folder=folder))
+    for at, line in enumerate(lines, 1):
+        header = re.match(r'\s*#\s*include\s+(?:"|<(?=(?:%s)/))([^">]+)' % "|".join(ARROWS), line)
+        if header and not allowed.match(header[1]):
+            yield at, header[1]
+
+
 def measure(name, found):
     path = TOP / name
     if path.suffix not in CODE | PROSE | WORDED | {".py"} or name.startswith("tests/fuzz/corpus/"):
@@ -130,6 +153,8 @@ def measure(name, found):
                 found.append(f"{name}:{at}: {len(line)} characters; at most {LINE}")
     if path.suffix in CODE:
         found += [f"{name}:{at}: {what}" for at, what in misplaced(lines)]
+        found += [f"{name}:{at}: includes {header}, an arrow up (docs/architecture.md): move down what both need"
+                  for at, header in arrows_up(name, lines)]
     if path.suffix in PROSE:
         for at, line in enumerate(lines, 1):
             if len(line) > DOC_LINE:

@@ -10,7 +10,7 @@ A mutant changes an operator, a bound or a constant. It is killed by the first t
 the same room run first. Those that wait for most of their time (WAITING) run only for the folder that they
 are named after: pipeline/control for runtime/control. A survivor is printed with its line.
 Those in tests/mutants_known.txt (FILE | TEXT -> TEXT | LINE | reason) are expected:
-nothing could see them. What is compiled with CUDA only is left alone. Exit status: 0 all killed or expected,
+nothing could see them. Code that only CUDA compiles is left alone. Exit status: 0 all killed or expected,
 1 survivors, 2 usage. Needs what tools/test needs; takes about a minute a mutant.
 """
 import argparse

@@ -29,6 +29,8 @@ setup_packages() {
             if ! setup_can_fuzz && setup_knows "$package"; then setup_install "$package" || return; fi
         done
     fi
+    # The browser that tests the live page. Ubuntu has Chromium as a snap only: there the test says that it is missing.
+    if [ "$purpose" = test ] && ! setup_has_browser && setup_knows chromium; then setup_install chromium || return; fi
     return 0
 }
 
@@ -60,6 +62,8 @@ setup_can_fuzz() {
     echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d != 0 && n == 1; }' |
         clang -x c -fsanitize=fuzzer,address,undefined -o /dev/null - 2>/dev/null
 }
+
+setup_has_browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
 
 setup_has() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

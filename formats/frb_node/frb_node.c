@@ -386,7 +386,7 @@ int frb_node_stream(const struct frb_node_document *d, struct br_stream *stream,
     struct br_beam *beams = alloc(owner, B * sizeof *beams);
     const struct br_telescope *telescope = stream->telescope;
     for (size_t f = 0; f < F; f++) frb_node_channel(d, d->freq_channels.value[f], &mhz[f], &width[f]);
-    /* the wire's x runs east, ours north along m: see docs/user-guide.md */
+    /* the wire's x runs east, ours north along m: see docs/wires.md */
     for (size_t b = 0; b < B; b++)
         beams[b] = (struct br_beam){d->beam_positions_y.value[b], d->beam_positions_x.value[b]};
     *stream = (struct br_stream){.frame_samples = (uint64_t)d->seq_per_frb_time_sample * FRB_NODE_STEPS,

@@ -1,5 +1,6 @@
 #include "formats/guppi/guppi_times.h"
 
+#include "buffers/numbers.h"
 #include "formats/common/text.h"
 
 #include <stdlib.h>
@@ -9,22 +10,12 @@
 /* It is the better value where STT_* agrees with it as well as rounded numbers do. */
 #define EXACT_NS INT64_C(1000000)
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b != 0) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 void guppi_steps_add(struct guppi_steps *s, uint64_t pktidx)
 {
     uint64_t step = pktidx > s->last ? pktidx - s->last : s->last - pktidx;
     if (s->blocks++ > 0 && step > 0) {
         if (s->least == 0 || step < s->least) s->least = step;
-        s->common = common_divisor(s->common, step);
+        s->common = br_common_divisor(s->common, step);
     }
     s->last = pktidx;
 }

@@ -60,31 +60,34 @@ int vdif_check(const struct vdif_header *h, const char *file, uint64_t offset, u
                struct br_error *error)
 {
     unsigned long long at = offset;
+    char kind[32];
+    snprintf(kind, sizeof kind, "%s %u-bit", h->complex_data ? "complex" : "real", h->bits);
+    /* The file may be none of VDIF: no number that is made of its bytes is told until the frame fits. */
     if (h->frame_bytes <= h->header_bytes || h->frame_bytes > MAX_FRAME)
         return br_fail(error, BR_E_FORMAT,
-                       "%s: the VDIF frame at byte %llu says that it has %zu bytes; expected more than "
-                       "its header's %zu, at most %d",
-                       file, at, h->frame_bytes, h->header_bytes, MAX_FRAME);
-    if (!h->complex_data || (h->bits != 4 && h->bits != 8))
-        return br_fail(error, BR_E_FORMAT,
-                       "%s: the VDIF frame at byte %llu has %s %u-bit samples; only complex 4-bit and 8-bit "
-                       "ones can be replayed",
-                       file, at, h->complex_data ? "complex" : "real", h->bits);
-    if (h->log2_channels > MAX_LOG2_CHANNELS)
-        return br_fail(error, BR_E_FORMAT,
-                       "%s: the VDIF frame at byte %llu has 2^%u channels; expected at most 2^%d", file, at,
-                       h->log2_channels, MAX_LOG2_CHANNELS);
-    if ((h->frame_bytes - h->header_bytes) % vdif_row_bytes(h) != 0)
-        return br_fail(error, BR_E_FORMAT,
-                       "%s: the VDIF frame at byte %llu has %zu bytes of data, no multiple of its %zu "
-                       "channels of %u + %u bits",
-                       file, at, h->frame_bytes - h->header_bytes, (size_t)1 << h->log2_channels, h->bits,
-                       h->bits);
+                       "%s: no VDIF frame is at byte %llu: expected one that has more than its header's %zu "
+                       "bytes, at most %d",
+                       file, at, h->header_bytes, MAX_FRAME);
     if (h->header_bytes + vdif_row_bytes(h) > room)
         return br_fail(error, BR_E_FORMAT,
-                       "%s: the VDIF frame at byte %llu has %zu bytes, but only %llu are left in the "
-                       "file: it is truncated",
-                       file, at, h->frame_bytes, (unsigned long long)room);
+                       "%s: the VDIF frame at byte %llu is longer than the %llu bytes that are left in the "
+                       "file: it is truncated, or the file is no VDIF",
+                       file, at, (unsigned long long)room);
+    if (!h->complex_data || (h->bits != 4 && h->bits != 8))
+        return br_fail(
+            error, BR_E_FORMAT,
+            "%s: the VDIF frame at byte %llu has %s samples; only complex 4-bit and 8-bit ones can "
+            "be replayed",
+            file, at, h->frame_bytes > room ? "other" : kind);
+    if (h->log2_channels > MAX_LOG2_CHANNELS)
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: the VDIF frame at byte %llu has too many channels; expected at most 2^%d", file,
+                       at, MAX_LOG2_CHANNELS);
+    if ((h->frame_bytes - h->header_bytes) % vdif_row_bytes(h) != 0)
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: the data of the VDIF frame at byte %llu are no multiple of its channels of "
+                       "%u + %u bits",
+                       file, at, h->bits, h->bits);
     return BR_OK;
 }
 

@@ -39,7 +39,7 @@ struct octet_job {
     uint64_t *clamped; /* [OCTET], added to */
 };
 
-/* What a worker needs for itself. */
+/* The memory of one worker. */
 struct baseband_scratch {
     uint8_t *field;    /* [block][chunks * CHUNK * 2] */
     uint8_t *bytes;    /* [block][OCTET] */

@@ -32,7 +32,7 @@ enum br_gain_flag {
 
 struct br_calibrate_params {
     size_t ninputs;
-    double min_snr;       /* of a gain: its amplitude over its error; below, there is no result */
+    double min_snr;       /* of a gain: its amplitude over its error; below, a gain has no result */
     double max_residual;  /* of an input, times the median of all */
     double min_amplitude; /* |r_i| over the median of all */
     size_t reference;     /* whose phase is 0; the first good input where this one is flagged */
@@ -70,7 +70,7 @@ int br_calibrate(const struct br_calibrate_params *params, const double *sum, co
 void br_calibrate_refer(size_t n, double *gain, size_t reference);
 
 /* The eigenvector, of length 1, and the eigenvalue that is largest of the Hermitian matrix a[n][n][2] in
- * column-major order, which is destroyed. False where LAPACK does not converge or there is no memory. */
+ * column-major order, which is destroyed. False if LAPACK does not converge or memory runs out. */
 bool br_leading_eigenvector(size_t n, double *a, double *vector, double *value);
 
 #endif

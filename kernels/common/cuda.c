@@ -27,13 +27,13 @@ struct held {
     size_t bytes;
 };
 
-/* What is made aside of plans that run goes through this, which is made once and kept: streams and locked
+/* Tables that are made while plans run go through this. It is made once and kept: streams and locked
  * memory that come and go may hold up what the device does. Tables go to the device by kernels: a copy engine
  * serves streams in turn, and beside frames on their way there a MiB waits for 40 ms. */
 struct beside {
     pthread_mutex_t mutex; /* of all below */
     unsigned users;
-    cudaStream_t stream; /* NULL: nothing was made aside yet, and there is no room either */
+    cudaStream_t stream; /* NULL: nothing was made yet, and `room` is NULL too */
     uint8_t *room;       /* [ROOM_ASIDE], locked */
 };
 
@@ -51,17 +51,6 @@ struct br_cuda {
     size_t held_device, held_locked;
     char failure[256]; /* of the first failing call; empty: none */
 };
-
-int br_cuda_devices(struct br_why *why)
-{
-    int n = 0;
-    cudaError_t status = cudaGetDeviceCount(&n);
-    if (status == cudaSuccess && n > 0) return n;
-    (void)cudaGetLastError();
-    br_because(why, "no CUDA device can be used: %s",
-               status == cudaSuccess ? "the driver sees none" : cudaGetErrorString(status));
-    return 0;
-}
 
 bool br_cuda_ok(struct br_cuda *cuda, int status, const char *call)
 {
@@ -122,7 +111,7 @@ int br_cuda_create(struct br_cuda **result, int device, void *stream, size_t upl
     return -1;
 }
 
-/* What goes back to the pool stays there for the next one. */
+/* Memory that returns to the pool stays there for the next allocation. */
 static bool keep_pool(struct br_cuda *cuda)
 {
     cudaMemPool_t pool;

@@ -23,10 +23,6 @@ extern "C" {
 
 struct br_cuda;
 
-/* Number of CUDA devices that can be used; 0 without a driver or in a build without CUDA, and then `why`
- * says which. */
-int br_cuda_devices(struct br_why *why);
-
 /* `stream` is a cudaStream_t that stays the caller's, or NULL: then it makes one of its own.
  * `upload_bytes` is the most that the uploads of one execute need together. Makes the device current for
  * the calling thread. -1 with `why` on failure. */

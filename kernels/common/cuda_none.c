@@ -1,11 +1,5 @@
-/* cuda_none.c - cuda.h in a build without the CUDA toolkit: there is no device, and it says why. */
+/* cuda_none.c - cuda.h in a build without the CUDA toolkit: every call fails and says why. */
 #include "kernels/common/cuda.h"
-
-int br_cuda_devices(struct br_why *why)
-{
-    br_because(why, "this beamring was built without CUDA");
-    return 0;
-}
 
 int br_cuda_create(struct br_cuda **cuda, int device, void *stream, size_t upload_bytes, struct br_why *why)
 {

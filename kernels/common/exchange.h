@@ -2,7 +2,7 @@
 #ifndef BEAMRING_KERNELS_COMMON_EXCHANGE_H
 #define BEAMRING_KERNELS_COMMON_EXCHANGE_H
 
-/* Of two structs, one field of that type. */
+/* Exchanges one field of two structs. */
 #define BR_EXCHANGE(type, a, b, field)                                                                       \
     do {                                                                                                     \
         type br_kept = (a)->field;                                                                           \

@@ -93,7 +93,7 @@ static inline BR_HD struct br_cell br_wgmma_f16_a(unsigned reg, unsigned part, u
 /* Operands in shared memory: K-major (k contiguous), in 8 rows by 16 bytes core matrices. */
 enum br_wgmma_swizzle { BR_WGMMA_PLAIN, BR_WGMMA_128, BR_WGMMA_64, BR_WGMMA_32 };
 
-/* What wgmma takes for a matrix in shared memory.
+/* The descriptor that wgmma takes for a matrix in shared memory.
  *   address  in shared memory, in bytes, multiple of 16; of the first element, in swizzled layouts inside a
  *            pattern that starts at a multiple of 1024, 512 or 256 bytes (a later k: the address + its bytes
  *            in the row, unswizzled)

@@ -42,13 +42,6 @@ __device__ __forceinline__ void barrier_arrive(barrier *at)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(shared_address(at)) : "memory");
 }
 
-/* Arrives as soon as this thread's copies to shared memory so far (cp.async) are complete. */
-__device__ __forceinline__ void barrier_arrive_copied(barrier *at)
-{
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_address(at))
-                 : "memory");
-}
-
 /* Arrives, and the phase also waits for `bytes` from the accelerator. */
 __device__ __forceinline__ void barrier_expect(barrier *at, unsigned bytes)
 {

@@ -29,7 +29,7 @@ static inline BR_HD unsigned br_swizzle(unsigned b, unsigned m, unsigned s, unsi
 }
 
 /* The swizzles of the tensor memory accelerator and of wgmma, in bytes: rows of 128, 64 or 32 bytes of
- * which 8 rows make a pattern of 1024, 512 or 256 bytes (there is no other for them); addresses count from
+ * which 8 rows make a pattern of 1024, 512 or 256 bytes (they allow no other); addresses count from
  * a multiple of the pattern. */
 static inline BR_HD unsigned br_swizzle_128_bytes(unsigned offset)
 {

@@ -44,7 +44,7 @@ extern const float br_flag_table[FLAG_ROWS][FLAG_POWERS][4];
         1.0f / 16, 1.0f / 24, 1.0f / 32, 1.0f / 64, 1.0f / 128, 1.0f / 256, 1.0f / 1024, 1.0f / 4096, 0.0f   \
     }
 
-/* What the sums of several inputs come to, as integers: their order does not matter. */
+/* Sums over several inputs, as integers: their order does not matter. */
 struct flag_sums {
     long long r, k2, k3, k4; /* 2^20 (SK - b), 2^20 M k2, 2^16 M^2 k3, 2^10 M^3 k4 */
 };
@@ -128,7 +128,7 @@ FLAG_BOTH bool flag_enough(uint32_t samples, uint32_t block)
     return samples >= BR_FLAG_LEAST_SAMPLES && 10 * (uint64_t)samples >= block;
 }
 
-/* Of a block: `part` of `expected` inputs take part. */
+/* The verdict on a block in which `part` of `expected` inputs take part. */
 FLAG_BOTH enum br_flag_reason flag_block(const struct flag_sums *sums, uint32_t samples, uint32_t part,
                                          uint32_t expected, float sigma)
 {
@@ -136,7 +136,7 @@ FLAG_BOTH enum br_flag_reason flag_block(const struct flag_sums *sums, uint32_t 
     return flag_stands_out(sums, (float)samples, sigma) ? BR_FLAG_KURTOSIS : BR_FLAG_KEPT;
 }
 
-/* Of an input in a long block of which `steps` came. */
+/* The verdict on an input in a long block of which `steps` steps came. */
 FLAG_BOTH enum br_flag_reason flag_input(const float (*table)[FLAG_POWERS][4], uint32_t s0,
                                          unsigned long long s1, unsigned long long s2, uint32_t steps,
                                          const struct br_flag_rules *rules)

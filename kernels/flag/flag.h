@@ -1,4 +1,4 @@
-/* flag.h - what is no noise: spectral kurtosis and power of every input, and what follows from them.
+/* flag.h - flags input that is not noise, by the spectral kurtosis and the power of every input.
  *
  *   which file runs       when
  *   reference.c           BR_REFERENCE: one sample after the other, decisions in float64
@@ -59,7 +59,7 @@ struct br_flag_rules {
     const uint8_t *bad;             /* [N]: not 0: never used, but measured; NULL: none */
 };
 
-/* What a long block came to. All of it is the plan's and good until the next br_flag_begin. */
+/* The result of a long block. The plan owns it; it is valid until the next br_flag_begin. */
 struct br_flag_result {
     const uint8_t *reason; /* [nblocks][F] of enum br_flag_reason; blocks without samples: BR_FLAG_FEW */
     const uint32_t *used;  /* [F]: inputs that are left of `expected` */
@@ -74,7 +74,7 @@ size_t br_flag_device_bytes(const struct br_flag_params *params);
 size_t br_flag_result_bytes(const struct br_flag_params *params);
 size_t br_flag_host_bytes(const struct br_flag_params *params);
 
-/* What one call uploads at most (br_cuda_create), for calls of at most `nsteps` samples. */
+/* The most bytes that one call uploads (see br_cuda_create), for calls of at most `nsteps` samples. */
 size_t br_flag_upload_bytes(const struct br_flag_params *params, size_t nsteps);
 
 /* Checks the parameters and takes all memory. -1 with `why`. A plan is used by one thread at a time. */

@@ -80,7 +80,7 @@ int br_frb_beams_create(struct br_frb_beams **plan, enum br_backend backend,
 void br_frb_beams_destroy(struct br_frb_beams *plan);
 
 /* Points the beams somewhere else from step `first_step` on, counted from the first step of the next execute;
- * 0: all of it. `beam` as in the parameters: as many beams, on a grid if they were. What is enqueued or
+ * 0: all of it. `beam` as in the parameters: as many beams, on a grid if they were. Work that was enqueued or
  * computed before is not touched, and nothing waits: with BR_CUDA the new weights are made on the device, in
  * order with the rest, from one upload of at most 16 B bytes. Called again before it is due, it replaces what
  * was said. -1 with `why`: beams that are not so, or a plan not created `steered`. */

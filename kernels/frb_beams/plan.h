@@ -17,7 +17,7 @@ struct axis {
     double *next_theta_mhz; /* [nbeams]: of the beams to come */
 };
 
-/* What a worker needs for itself on the CPU; all with some zero rows at the end. */
+/* The memory of one worker on the CPU; all with some zero rows at the end. */
 struct frb_beams_scratch {
     float *weights_m, *weights_n; /* of one channel, where those of all would need too much memory */
     float *field;                 /* [tile][2M][2N] */
@@ -98,17 +98,6 @@ void br_frb_beams_cuda_switch(struct br_frb_beams *plan); /* to these weights */
 bool br_frb_beams_cuda_alike(const struct br_frb_beams *a, const struct br_frb_beams *b);
 void br_frb_beams_cuda_exchange(struct br_frb_beams *a, struct br_frb_beams *b);
 void br_frb_beams_cuda_destroy(struct br_frb_beams *plan);
-
-/* What another kernel needs to form a grid of beams with the same bits: see grid.cuh for the weights. They
- * change when the beams are steered. */
-struct br_frb_beams_grid {
-    const void *weights_q, *weights_p; /* on the device */
-    unsigned np, nq, bx, by, j_blocks, i_tiles, q_steps, p_blocks;
-    float middle_scale, scale;
-};
-
-/* False for a plan whose beams are not on a grid, or not on a GPU, or in float32. */
-bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct br_frb_beams_grid *grid);
 
 #ifdef __cplusplus
 }

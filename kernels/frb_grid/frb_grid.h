@@ -4,7 +4,7 @@
  *   Y[t][p][q] = sum_{m<M, n<N} W[f][pol][m][n] E[t][f][pol][m][n] exp(2 pi i (m p / 2M + n q / 2N)).
  *
  * Block tbar has T_ds input samples; cells without a dish contribute zero. Missing samples contribute
- * nothing. Of others a part of the inputs may be missing (they are zero): R = T_ds / (sum of the shares of
+ * nothing. In others a part of the inputs may be missing (they are zero): R = T_ds / (sum of the shares of
  * the block's samples) restores the level of the noise. A block whose valid fraction, 1/R, is below
  * `threshold` is masked (all zero bytes, validity 0). The power 2^k is chosen so that int4 full scale on
  * every dish cannot overflow float16:
@@ -83,8 +83,8 @@ int br_frb_grid_log2_scale(const struct br_frb_grid_params *params);
 size_t br_frb_grid_device_bytes(const struct br_frb_grid_params *params);
 
 /* At most so many bytes of host memory a plan for BR_CPU takes for what it sums up and for its `workers`
- * threads; its weights are 2 P floats a cell, for each channel that has some. Of the parameters the shape and
- * dish_cell are looked at, and must be good. */
+ * threads; its weights are 2 P floats a cell, for each channel that has some. The shape and dish_cell of the
+ * parameters are used and must be valid. */
 size_t br_frb_grid_host_bytes(const struct br_frb_grid_params *params, size_t workers);
 
 int br_frb_grid_create(struct br_frb_grid **plan, enum br_backend backend,

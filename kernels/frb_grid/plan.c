@@ -213,7 +213,7 @@ static void finish(struct br_frb_grid *plan, size_t f, double factor, uint16_t *
     plan->shares[f] = 0;
 }
 
-/* Of the reference: writes the block as row 0 of each channel. */
+/* The reference's: writes the block as row 0 of each channel. */
 static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
                         size_t valid_stride)
 {
@@ -231,7 +231,7 @@ static void write_block(struct br_frb_grid *plan, uint16_t *out, size_t out_stri
 }
 
 #if BR_WITH_CUDA
-/* What one call of many has come to. */
+/* The progress of one call of many. */
 struct progress {
     size_t t, blocks;          /* samples taken, blocks written */
     size_t first;              /* block that the next launch begins with */
@@ -256,7 +256,7 @@ static void fill_valid(const struct br_frb_grid *plan, uint8_t *out_valid, size_
             memset(out_valid + f * valid_stride, 255, blocks);
 }
 
-/* Of the block that is finished now: what is not as in a block of which nothing is missing. */
+/* Writes the factors and the validity of the finished block, if they differ from those of a whole block. */
 static void close_block(struct br_frb_grid *plan, float *factor, uint8_t *out_valid, size_t valid_stride)
 {
     const double unit = (double)br_frb_grid_cuda_unit(plan);
@@ -313,7 +313,7 @@ static bool prepare(struct br_frb_grid_call *call, struct progress *now)
     return touched > 0;
 }
 
-/* False when there is no room; br_cuda_check says why. */
+/* False if memory runs out; br_cuda_check says why. */
 static bool upload(const struct br_frb_grid_call *call, struct progress *now)
 {
     struct br_frb_grid *plan = call->plan;

@@ -19,7 +19,7 @@ enum { LANES = 8 };
  * their precision. */
 enum { PARTIAL = 256 };
 
-/* What a worker needs for itself. */
+/* The memory of one worker. */
 struct frb_grid_sums {
     float *partial, *total;     /* [...][cells_padded]; total is NULL when blocks are short */
     struct frb_grid_lags *lags; /* [...]: instead of both, where the autocorrelation is summed */
@@ -27,7 +27,7 @@ struct frb_grid_sums {
 struct frb_grid_scratch {
     uint8_t *bytes; /* [nmoves] */
     fftwf_complex *field, *rows, *sky;
-    float *line;               /* [2N] */
+    float *line; /* [2N] */
     struct frb_grid_lag_scratch *by_lags;
     struct frb_grid_sums sums; /* of one channel: all 0 between blocks */
 };
@@ -64,11 +64,11 @@ struct br_frb_grid {
 
     /* cpu: see cpu.c */
     size_t nvectors, nmoves;
-    int32_t *source;         /* [nvectors] */
-    uint32_t *target;        /* [nvectors] */
-    uint8_t (*order)[LANES]; /* [nvectors] */
-    uint16_t *moves;         /* [nmoves], the dishes of */
-    float *lane_weights;     /* [weight_channels][P][nvectors][re, im][LANES];
+    int32_t *source;                   /* [nvectors] */
+    uint32_t *target;                  /* [nvectors] */
+    uint8_t (*order)[LANES];           /* [nvectors] */
+    uint16_t *moves;                   /* [nmoves], the dishes of */
+    float *lane_weights;               /* [weight_channels][P][nvectors][re, im][LANES];
                               * by lags: [weight_channels][P][re, im][lanes], or NULL where all are 1 */
     struct frb_grid_lag_plan *by_lags; /* NULL: every sample is transformed */
     fftwf_plan along_n, along_m;
@@ -117,8 +117,8 @@ void br_frb_grid_cpu_forget(struct br_frb_grid *plan);
 void br_frb_grid_cpu_flush(struct br_frb_grid *plan, uint16_t *out, size_t out_stride, uint8_t *out_valid,
                            size_t valid_stride);
 
-/* What a channel's sums of a finished block, whose samples have `shares` together, are multiplied by,
- * relative to a whole block: R, or 0 where the block is masked. Writes its validity. */
+/* The factor of a channel's sums of a finished block, relative to a whole block: R, or 0 if the block is
+ * masked. `shares` is the sum of the shares of its samples. Writes its validity. */
 double br_frb_grid_restore(const struct br_frb_grid *plan, uint64_t shares, uint8_t *validity);
 
 /* On a GPU: adds what is there of `count` samples of every channel to the unfinished block. Mostly all is,
@@ -126,7 +126,7 @@ double br_frb_grid_restore(const struct br_frb_grid *plan, uint64_t shares, uint
 bool br_frb_grid_count_valid(struct br_frb_grid *plan, const uint8_t *e_valid, size_t valid_row,
                              size_t count);
 
-/* -1 when there is no memory; what was allocated is freed by destroy. */
+/* -1 if memory runs out; destroy frees the rest. */
 int br_frb_grid_reference_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 int br_frb_grid_cpu_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_cpu_destroy(struct br_frb_grid *plan);

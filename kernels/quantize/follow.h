@@ -17,8 +17,8 @@
  * and, once c samples were seen, behind a block that stood out from a quarter of the first on (the end of
  * a burst):
  *
- * M = E, and nothing else changes, so that a burst leaves no trace in what follows. What stands out for c
- * samples on end is no burst, but another gain: M = m, S = 0, V = v.
+ * M = E, and nothing else changes, so that a burst leaves no trace in what follows. A change that lasts for c
+ * samples is not a burst, but a new gain: M = m, S = 0, V = v.
  *
  * The first block of a series, the first with 16 valid samples or with half of its steps, has nothing
  * before it. It is cut into parts of at least 8 steps, at most 8 of them; M is the median of the parts'
@@ -40,14 +40,14 @@ extern "C" {
 
 enum { BR_FOLLOW_PARTS = 8, BR_FOLLOW_PART = 8 }; /* parts of a first block, steps of one at least */
 
-/* Of one (beam, channel); zeros: nothing is known yet. */
+/* The state of one (beam, channel); zeros: nothing is known yet. */
 struct br_follow {
     float expected; /* what the next block's levels refer to */
     float mean, trend, variance;
     float away; /* share of c during which blocks have stood out on end */
 };
 
-/* What a block of a channel weighs, the same for all beams. */
+/* The weight of a block of a channel, the same for all beams. */
 struct br_follow_step {
     float level, trend, noise; /* a, b, and a for V: 0 for a block of one sample */
     float near, again, noisy;  /* of (m - E)^2 / V, the same behind a block that stood out; of v / V */
@@ -102,7 +102,7 @@ static inline BR_HD float br_follow_median(float *values, unsigned count)
     return count % 2 == 1 ? values[count / 2] : 0.5f * (values[count / 2 - 1] + values[count / 2]);
 }
 
-/* Of the parts of a first block. */
+/* Moments of the parts of a first block. */
 struct br_follow_parts {
     float mean[BR_FOLLOW_PARTS], variance[BR_FOLLOW_PARTS];
     unsigned means, variances; /* how many of them there are */
@@ -155,7 +155,7 @@ struct br_follow_clock {
 int br_follow_clock_create(struct br_follow_clock *clock, size_t nchannels, size_t steps, double constant);
 void br_follow_clock_free(struct br_follow_clock *clock);
 
-/* What a block of `count` valid samples of channel f weighs; counts it. */
+/* Counts a block of `count` valid samples of channel f and returns its weight. */
 struct br_follow_step br_follow_tick(struct br_follow_clock *clock, size_t f, size_t count);
 
 /* Forgets all channels: their next blocks are their first ones. */

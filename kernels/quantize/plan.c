@@ -13,7 +13,7 @@ static int make_cuda(struct br_quantize *plan, struct br_cuda *cuda, struct br_w
 #endif
 }
 
-/* What slow statistics remember. A GPU's state is made with its plan. */
+/* The state of slow statistics. A GPU's state is made with its plan. */
 static int make_slow(struct br_quantize *plan, double constant)
 {
     size_t cells = plan->nchannels * plan->nbeams;
@@ -98,14 +98,6 @@ void br_quantize_tick(struct br_quantize *plan, size_t in_stride, const uint8_t 
 {
     for (size_t f = 0; f < plan->nchannels; f++)
         plan->step[f] = br_follow_tick(&plan->clock, f, count_valid(plan, f, in_stride, in_valid));
-}
-
-bool br_quantize_begins(const struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid)
-{
-    for (size_t f = 0; plan->slow && f < plan->nchannels; f++)
-        if (plan->clock.seen[f] <= 0 && count_valid(plan, f, in_stride, in_valid) >= plan->clock.least)
-            return true;
-    return false;
 }
 
 uint64_t br_quantize_execute(struct br_quantize *plan, const uint16_t *in, size_t in_stride,

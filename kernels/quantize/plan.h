@@ -13,7 +13,7 @@ extern "C" {
  * time. */
 enum { BEAMS = 256, STEPS = 64 };
 
-/* What a worker needs for itself on the CPU; per beam of a chunk. */
+/* The memory of one worker on the CPU; per beam of a chunk. */
 struct quantize_scratch {
     float *row; /* one time step */
     float *pivot, *sum, *squares, *offset, *divisor, *most;
@@ -33,9 +33,8 @@ struct br_quantize {
     bool slow;
     struct br_follow_clock clock;
     struct br_follow_step *step; /* [nchannels] of the block at hand */
-    struct br_follow *state;     /* [nchannels][nbeams], on a GPU there; see br_quantize_slow */
-    unsigned state_bx, state_by;
-    struct exact_follow *exact; /* [nchannels][nbeams], the reference's */
+    struct br_follow *state;     /* [nchannels][nbeams], on a GPU there */
+    struct exact_follow *exact;  /* [nchannels][nbeams], the reference's */
 
     /* cpu: see cpu.c */
     struct br_parallel parallel;
@@ -53,7 +52,7 @@ struct exact_follow {
     double expected, mean, trend, variance, away, seen, idle;
 };
 
-/* What is stored for `level`, and for a missing sample. */
+/* The stored code of `level`, and of a missing sample. */
 static inline unsigned level_code(unsigned bits, int level)
 {
     return bits == 8 ? (unsigned)(128 + level) : (unsigned)level & 15;
@@ -70,21 +69,8 @@ int br_quantize_cpu_create(struct br_quantize *plan);
 void br_quantize_cpu_destroy(struct br_quantize *plan);
 uint64_t br_quantize_cpu(struct br_quantize *plan, const uint16_t *in, size_t in_stride,
                          const uint8_t *in_valid, uint8_t *out, float *side);
-/* What this block of each channel weighs, into `step`; counts it. */
+/* Counts this block of each channel and writes its weights to `step`. */
 void br_quantize_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid);
-
-/* Slow statistics on a GPU, with which kernels/frb_beams_quantize/ goes on too: the state [nchannels][nbeams]
- * and what this block of each channel weighs, [nchannels], on the device; both NULL without them. Counts the
- * block, and enqueues what of it the device does not have. To be called after br_cuda_begin. False after a
- * failure, which is kept. */
-struct br_quantize_slow {
-    struct br_follow *state;
-    unsigned bx, by; /* beams [bx][by] have their states as [by][bx]: one kernel with frb_beams has 16 of the
-                        former together. 0: as they are */
-    const struct br_follow_step *steps;
-};
-bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid,
-                           struct br_quantize_slow *slow);
 
 int br_quantize_cuda_create(struct br_quantize *plan, struct br_why *why);
 void br_quantize_cuda_destroy(struct br_quantize *plan);

@@ -30,8 +30,7 @@
  *   BR_CUDA       all                                          any GPU       gpu/any.cuh
  *
  * Any GPU is one of compute capability 8.0 or newer. gpu/launch.cu chooses; docs/kernels.md says how each
- * works. Beams on a grid are formed and quantized by one kernel where that pays:
- * kernels/frb_beams_quantize/. */
+ * works. */
 #ifndef BEAMRING_KERNELS_QUANTIZE_H
 #define BEAMRING_KERNELS_QUANTIZE_H
 
@@ -65,10 +64,6 @@ void br_quantize_destroy(struct br_quantize *plan);
 
 /* Forgets what earlier blocks say: the next one is the first. */
 void br_quantize_restart(struct br_quantize *plan);
-
-/* Whether a block with this validity (as br_quantize_execute has it) is the first one of some channel, for
- * slow statistics: kernels/frb_beams_quantize/ cannot begin one. */
-bool br_quantize_begins(const struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid);
 
 /* One block:
  *

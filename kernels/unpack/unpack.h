@@ -12,7 +12,7 @@
  * The byte of sample t of a block, channel f and input i stands at
  *   channel_offset[f] + input_offset[i] + t x time_stride   of the block,
  * and its packet came when bit  input_source[i] x nstreams + channel_stream[f]  of the block's receipt is
- * set (bit k is bit k % 8 of byte k / 8). What did not come is undefined and counts as zero.
+ * set (bit k is bit k % 8 of byte k / 8). Packets that did not come are undefined and count as zero.
  *
  *   E[t][f][position[i]] = the sample as int4x2, two's complement, real part low;
  *                          0 where the packet did not come

@@ -42,7 +42,7 @@ struct upchannelize_job {
     bool early;  /* does not depend on the launch before it, and may begin before that has ended */
 };
 
-/* What a worker needs for itself on the CPU: a tile of some blocks, [part] of them. */
+/* The memory of one worker on the CPU: a tile of some blocks, [part] of them. */
 struct upchannelize_scratch {
     uint8_t *rows;    /* [(M-1 + part) U][TILE] */
     float *field;     /* [(M-1 + part) U][re, im][LANES] */

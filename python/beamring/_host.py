@@ -190,7 +190,7 @@ class _Runner:
 
 
 @_guarded
-def configure(key, pointer, script, name, values, streams, called, device, running, timeout_s):
+def configure(key, pointer, script, name, values, streams, called, device, timeout_s):
     cls = _class(script, name)
     runner = _Runner(cls, key, pointer, called, device, values, [Stream._from_json(s) for s in streams], timeout_s)
     _live[key] = runner

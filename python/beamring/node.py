@@ -186,8 +186,8 @@ class Node:
         return _metrics(text.decode())
 
     def preview(self, queue, item=0, timeout_s=10):
-        """What a queue carries, downsampled: a dict with arrays `mean` [item], `waterfall` [channel][time] (NaN: missing),
-        `freq_mhz`, and the rest of the node's answer."""
+        """What a queue carries, downsampled: a dict with arrays `mean` [item], `waterfall` [channel][time] (NaN:
+        missing), `samples` [time] (of the waterfall), `freq_mhz`, and the rest of the node's answer (docs/http.md)."""
         end = time.monotonic() + timeout_s
         while True:
             document = self._get(f"/v1/preview?queue={urllib.parse.quote(queue)}&item={item}")
@@ -196,6 +196,8 @@ class Node:
             if time.monotonic() > end:
                 raise TimeoutError(f"queue '{queue}' has published no frame in {timeout_s} s")
             time.sleep(0.05)
+        waterfall = document["waterfall"]
+        document["waterfall"], document["samples"] = waterfall["power"], np.array(waterfall["sample"])
         for name in ("mean", "waterfall", "freq_mhz", "positions"):
             if document.get(name) is not None:
                 document[name] = np.array(document[name], np.float64)

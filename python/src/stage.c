@@ -177,10 +177,9 @@ static int configure(struct br_stage *stage, void *self)
     }
     if (types != NULL) values = values_of(self, types);
     if (values != NULL)
-        result = call_host("configure", "(KKzzOOsiKd)", (unsigned long long)(uintptr_t)self,
+        result = call_host("configure", "(KKzzOOsid)", (unsigned long long)(uintptr_t)self,
                            (unsigned long long)(uintptr_t)stage, s->of_all.script, s->of_all.class_name,
-                           values, inputs, br_stage_name(stage), br_stage_device(stage),
-                           (unsigned long long)(uintptr_t)br_stage_running(stage), s->of_all.timeout_s);
+                           values, inputs, br_stage_name(stage), br_stage_device(stage), s->of_all.timeout_s);
     if (result == NULL || PyUnicode_Check(result)) {
         status = fail(stage, s->of_all.script != NULL ? "script" : "class", result);
         result = NULL;

@@ -1,5 +1,8 @@
 /* config.c - the config as an object: loading, and the list of mistakes. See config.h. */
+#include "buffers/numbers.h"
 #include "runtime/config/parts.h"
+
+#include "runtime/base/plain.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -141,12 +144,9 @@ void br_config_free(struct br_config *config)
     free(config);
 }
 
-/* FNV-1a, 64 bits. */
 void br_config_digest_add(struct br_config *config, const char *text, size_t length)
 {
-    uint64_t digest = config->digest != 0 ? config->digest : 14695981039346656037u;
-    for (size_t i = 0; i < length; i++) digest = (digest ^ (unsigned char)text[i]) * 1099511628211u;
-    config->digest = digest;
+    config->digest = br_fnv(config->digest != 0 ? config->digest : BR_FNV_START, text, length);
 }
 
 uint64_t br_config_digest(const struct br_config *config)

@@ -34,8 +34,9 @@ struct br_node {
 
 struct br_config; /* owns the tree, an arena, and the list of errors */
 
-/* Loads a file. `set` is [nset] texts "a.b=value". *config is made even when the file has errors (then
- * br_config_errors() > 0 and the root may be NULL); only no memory returns non-zero. */
+/* Loads a file, or the standard input for "-". `set` is [nset] texts "a.b=value". *config is made even when
+ * the file has errors (then br_config_errors() > 0 and the root may be NULL); only no memory returns
+ * non-zero. */
 int br_config_load(struct br_config **config, const char *path, size_t nset, const char *const *set,
                    struct br_error *error);
 
@@ -88,10 +89,6 @@ size_t br_config_fill(struct br_config *config, const struct br_node *map, const
 /* A whole number of decimal digits, perhaps with a point or an exponent (1.5e3), exactly. False: it is none,
  * or does not fit into 64 bits. */
 bool br_parse_whole(const char *text, int64_t *number);
-
-/* Makes a text of a file or a peer harmless to terminals: control characters other than a new line or a tab,
- * and bytes that are no UTF-8, become '?'. */
-void br_text_plain(char *text);
 
 /* The entry of the NULL-terminated `names` most like `word`, or NULL when none is near enough to suggest. */
 const char *br_suggest(const char *word, const char *const *names);

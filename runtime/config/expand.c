@@ -4,8 +4,8 @@
  * Before the YAML parser sees the text, the ASCII characters of every reference are therefore hidden as
  * U+E000 + c (private use), and shown again in the scalars. It is not replaced by the value there and then: a
  * value must not be able to change the document's structure, and columns must stay those of the file. */
+#include "runtime/base/variables.h"
 #include "runtime/config/parts.h"
-#include "runtime/ranks/variables.h"
 
 #include <ctype.h>
 #include <stdint.h>

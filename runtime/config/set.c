@@ -16,8 +16,8 @@ struct setting {
 };
 
 /* The keys that a pipeline file may lack but `--set` may begin. */
-static const char *const known[] = {"telescope", "stream", "device", "plugins", "affinity", "pipeline",
-                                    "control",   "watchdog_s", "journal", NULL};
+static const char *const known[] = {"telescope", "stream",  "device",     "plugins", "affinity",
+                                    "pipeline",  "control", "watchdog_s", "journal", NULL};
 
 static struct br_node *node_at(struct setting *s, enum br_node_kind kind, const char *where)
 {

@@ -390,6 +390,16 @@ static struct br_node *read_document(struct reader *reader, bool *empty)
     return root;
 }
 
+/* Also of bytes behind a 0, which a request may have. */
+static char *copy_of(const char *text, size_t length)
+{
+    char *copy = malloc(length + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return copy;
+}
+
 struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin, const char *text,
                               size_t length, bool *empty)
 {
@@ -401,7 +411,7 @@ struct br_node *br_yaml_parse(struct br_config *config, struct br_origin origin,
     if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
         text += 3, length -= 3; /* a byte order mark, of no use */
     char *hidden =
-        config->literal ? strndup(text, length) : br_expand_hide(text, length, &reader.length, &bad);
+        config->literal ? copy_of(text, length) : br_expand_hide(text, length, &reader.length, &bad);
     if (config->literal) reader.length = length, bad = SIZE_MAX;
     reader.text = hidden;
     if (hidden == NULL || !yaml_parser_initialize(&reader.parser)) {

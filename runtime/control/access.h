@@ -2,7 +2,7 @@
 #ifndef BEAMRING_RUNTIME_CONTROL_ACCESS_H
 #define BEAMRING_RUNTIME_CONTROL_ACCESS_H
 
-#include "runtime/control/address.h"
+#include "runtime/base/address.h"
 
 struct MHD_Connection;
 

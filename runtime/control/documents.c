@@ -1,5 +1,6 @@
 /* documents.c - see documents.h. */
 #include "runtime/control/documents.h"
+#include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
 #include <math.h>
@@ -41,9 +42,8 @@ static json_t *lost_of(const struct view_stage_now *now)
 }
 
 /* What the stage's thread does at this moment. */
-static const char *activity(const struct view_stage *stage, const struct view_stage_now *now)
+static const char *activity(const struct view_stage_now *now)
 {
-    if (stage->done_by != NULL) return "done by another";
     if (now->failed) return "failed";
     if (now->ended) return "ended";
     if (now->wait_gpu) return "waits for a GPU";
@@ -85,13 +85,13 @@ static json_t *stage_status(const struct br_view *view, size_t s)
     if (stage->device >= 0) snprintf(device, sizeof device, "cuda:%d", stage->device);
     view_stage_shares(view, s, &shares);
     json_t *document =
-        json_pack("{so so ss ss so so so so so so so}", "name", text(stage->name), "stage", text(stage->type),
-                  "device", device, "does", activity(stage, now), "waits_for", text(now->waits_for),
-                  "trouble", now->trouble[0] != '\0' ? text(now->trouble) : json_null(), "busy",
-                  number(shares.busy), "wait_in", number(shares.wait_in), "wait_out", number(shares.wait_out),
-                  "lost", lost_of(now), "saturated", count(now->totals.saturated));
+        json_pack("{so so ss ss so so so so so so so so so}", "name", text(stage->name), "stage",
+                  text(stage->type), "device", device, "does", activity(now), "waits_for",
+                  text(now->waits_for), "trouble", now->trouble[0] != '\0' ? text(now->trouble) : json_null(),
+                  "busy", number(shares.works), "wait_else", number(shares.busy - shares.works), "wait_in",
+                  number(shares.wait_in), "wait_out", number(shares.wait_out), "lost", lost_of(now),
+                  "saturated", count(now->totals.saturated), "clamped", number(shares.clamped));
     if (document == NULL) return NULL;
-    if (stage->done_by != NULL) json_object_set_new(document, "done_by", text(stage->done_by));
     if (stage->device >= 0) {
         json_object_set_new(document, "gpu", number(shares.gpu));
         json_object_set_new(document, "gpu_ms_per_call", number(1e3 * shares.gpu_s_per_call));
@@ -129,6 +129,22 @@ static json_t *queue_status(const struct br_view *view, size_t q)
                      queue_state_name[queue_state(view, q)], "frames_per_s", number(frames), "samples_per_s",
                      number(samples), "bytes_per_s", number(frames * (double)queue->frame_bytes),
                      "missing_per_s", number(missing), "missing", count(now->missing));
+}
+
+/* The newest sample of the source that is ahead, and when it was taken; null: there is none yet. */
+static json_t *newest_of(const struct br_view *view)
+{
+    uint64_t newest = 0;
+    const struct view_queue *queue = NULL;
+    for (size_t q = 0; view != NULL && q < view->nqueues; q++) {
+        if (view->stage[view->queue[q].producer].nin > 0 || view->now.queue[q].newest <= newest) continue;
+        newest = view->now.queue[q].newest;
+        queue = &view->queue[q];
+    }
+    if (queue == NULL) return json_null();
+    struct br_stream stream = {.epoch_ns = queue->epoch_ns, .sample_ns = queue->sample_ns};
+    return json_pack("{sI sI}", "sample", (json_int_t)newest, "unix_ns",
+                     (json_int_t)br_stream_time_ns(&stream, newest));
 }
 
 static json_t *verdict_of(const struct node_facts *facts)
@@ -186,14 +202,15 @@ json_t *document_status(const struct node_facts *facts)
         json_array_append_new(queues, queue_status(view, q));
     double uptime = view != NULL ? (double)(view->now.at_ns - view->start_ns) * 1e-9 : 0;
     return json_pack(
-        "{ss si so ss so so sb sb so so so so so so so so}", "version", BR_VERSION, "pid", (int)getpid(),
+        "{ss si so ss so so sb sb so so so so so so so so so}", "version", BR_VERSION, "pid", (int)getpid(),
         "file", text(facts->file), "state", node_state_name[facts->state], "sentence", text(sentence),
         "held_up", verdict_of(facts), "healthy", (int)facts->healthy, "ready", (int)facts->ready, "unhealthy",
         facts->unhealthy[0] != '\0' ? text(facts->unhealthy) : json_null(), "not_ready",
         facts->unready[0] != '\0' ? text(facts->unready) : json_null(), "restarts", count(facts->restarts),
         "uptime_s", number(uptime), "stream_s", number(view != NULL ? view->now.stream_s : 0),
         "real_time_factor", number(view != NULL ? view_real_time_factor(view) : 0), "updates",
-        updates_of(&facts->updates), "graph", json_pack("{so so}", "stages", stages, "queues", queues));
+        updates_of(&facts->updates), "newest", newest_of(view), "graph",
+        json_pack("{so so}", "stages", stages, "queues", queues));
 }
 
 /* --- the others --- */
@@ -208,22 +225,21 @@ json_t *document_graph(const struct br_view *view)
 {
     json_t *stages = json_array(), *queues = json_array();
     for (size_t s = 0; s < view->nstages; s++)
-        json_array_append_new(stages, json_pack("{so so so so}", "name", text(view->stage[s].name), "stage",
+        json_array_append_new(stages, json_pack("{so so so}", "name", text(view->stage[s].name), "stage",
                                                 text(view->stage[s].type), "device",
-                                                json_integer(view->stage[s].device), "done_by",
-                                                text(view->stage[s].done_by)));
+                                                json_integer(view->stage[s].device)));
     for (size_t q = 0; q < view->nqueues; q++) {
         const struct view_queue *queue = &view->queue[q];
         json_t *readers = json_array();
         for (unsigned i = 0; i < queue->nreaders; i++)
             json_array_append_new(readers,
                                   text(view->stage[view->reader[queue->first_reader + i].stage].name));
-        json_array_append_new(queues, json_pack("{so so so so si so so so}", "name", text(queue->name),
+        json_array_append_new(queues, json_pack("{so so so so si so so so so}", "name", text(queue->name),
                                                 "from", text(view->stage[queue->producer].name), "readers",
                                                 readers, "frame", text(queue->shape), "slots",
                                                 (int)queue->depth, "memory", place(&queue->place), "bytes",
                                                 count(queue->bytes + queue->device_bytes), "frame_s",
-                                                number(queue->frame_s)));
+                                                number(queue->frame_s), "no_preview", text(queue->unseen)));
     }
     return json_pack("{so so}", "stages", stages, "queues", queues);
 }
@@ -255,6 +271,36 @@ json_t *document_stages(const struct br_view *view)
                       memory(&now->held)));
     }
     return json_pack("{so}", "stages", list);
+}
+
+/* A source whose packets are accepted; lost are those that never came. */
+static json_t *board(const struct br_view *view, const struct view_stage *stage,
+                     const struct view_counted *accepted, const struct view_counted *lost)
+{
+    double came = view_counted_per_s(view, accepted), lacks = view_counted_per_s(view, lost);
+    const char *state = came > 0 ? (lacks > 0 ? "loses" : "sends") : lacks > 0 ? "silent" : "not expected";
+    if (accepted->value == 0 && lost->value == 0) state = "waited for";
+    return json_pack(
+        "{so so so so so so ss}", "stage", text(stage->name), "board", text(accepted->of), "packets_per_s",
+        number(came), "lost_per_s", number(lacks), "lost", count(lost->value), "last_seen_s",
+        accepted->moved_ns != 0 ? number((double)(view->now.at_ns - accepted->moved_ns) * 1e-9) : json_null(),
+        "state", state);
+}
+
+/* Counters of one source are adjacent. */
+json_t *document_boards(const struct br_view *view)
+{
+    json_t *list = json_array();
+    for (size_t s = 0; s < view->nstages; s++) {
+        const struct view_stage *stage = &view->stage[s];
+        const struct view_counted *accepted = NULL;
+        for (const struct view_counted *c = stage->counted; c < stage->counted + stage->ncounted; c++) {
+            if (strcmp(c->what, "accepted") == 0) accepted = c;
+            if (accepted != NULL && strcmp(c->what, "never_came") == 0 && strcmp(c->of, accepted->of) == 0)
+                json_array_append_new(list, board(view, stage, accepted, c));
+        }
+    }
+    return json_pack("{so}", "boards", list);
 }
 
 json_t *document_queues(const struct br_view *view)

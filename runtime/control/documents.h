@@ -17,6 +17,9 @@ json_t *document_graph(const struct br_view *view);
 json_t *document_stages(const struct br_view *view);
 json_t *document_queues(const struct br_view *view);
 
+/* The boards that packets come from: packets per second, lost, last seen, state. */
+json_t *document_boards(const struct br_view *view);
+
 /* The pipeline file as it was understood: with includes, variables and --set. */
 json_t *document_config(const struct br_node *root);
 

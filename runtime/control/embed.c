@@ -56,7 +56,7 @@ static bool open_outlets(struct outlets *o, const struct br_embed_source *source
 
 void br_stage_keep_memory(struct br_stage *stage)
 {
-    atomic_store(&stage->graph->kept, true);
+    atomic_store(&stage->graph->state->kept, true);
 }
 
 /* --- check --- */
@@ -164,7 +164,7 @@ static void on_turn(void *arg, struct br_run *run, struct br_graph *graph)
     embed->run = run;
     embed->graph = run != NULL ? graph : NULL;
     embed->start_ns = br_clock_ns();
-    embed->left_behind = run == NULL && graph->left_behind;
+    embed->left_behind = run == NULL && graph->state->left_behind;
     if (embed->stops > 0) ev_async_send(embed->ev, &embed->asked);
     pthread_mutex_unlock(&embed->mutex);
 }

@@ -3,6 +3,7 @@
 #ifndef BEAMRING_RUNTIME_CONTROL_FACTS_H
 #define BEAMRING_RUNTIME_CONTROL_FACTS_H
 
+#include "runtime/control/loop_time.h"
 #include "runtime/control/verdict.h"
 
 enum node_state {
@@ -43,6 +44,7 @@ struct node_facts {
     uint64_t restarts;                 /* pipelines after the first */
     int64_t process_start_ns;          /* CLOCK_REALTIME */
     struct http_counts http;
+    const struct loop_time *loop_time; /* of the loop */
     struct update_facts updates;
     uint64_t messages[3]; /* of the log, by level */
 };

@@ -47,6 +47,7 @@ void node_look(struct node *node, struct node_facts *facts)
                                  .view = node->view,
                                  .file = node->options->file,
                                  .restarts = node->restarts,
+                                 .loop_time = &node->loop_time,
                                  .process_start_ns = node->process_start_ns};
     snprintf(facts->message, sizeof facts->message, "%s", node->message);
     if (node->live) view_take(node->view, node->current.graph);

@@ -1,6 +1,7 @@
 /* metric_updates.c - see metric_updates.h. */
 #include "runtime/control/metric_updates.h"
 
+#include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
 void metric_updates(struct page *p)

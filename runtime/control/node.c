@@ -23,8 +23,8 @@
 static void let_go(struct node *node)
 {
     /* br_ranks_leave ends the process, or somebody still uses the pipeline's memory */
-    if (br_ranks_hangs(node->options->ranks) || node->current.graph->left_behind ||
-        node->current.graph->kept) {
+    if (br_ranks_hangs(node->options->ranks) || node->current.graph->state->left_behind ||
+        node->current.graph->state->kept) {
         node->current = (struct node_pipeline){0};
         return;
     }
@@ -130,7 +130,7 @@ static void on_started(void *arg)
     node->threads_run = true;
     node->was_ready = true;
     if (node->server != NULL || node->current.graph->journal != NULL ||
-        node->current.graph->watched != NULL || node->current.graph->updates->newest != NULL) {
+        node->current.graph->state->watched != NULL || node->current.graph->state->updates->newest != NULL) {
         node->desk = desk_open(&(struct desk_options){
             .graph = node->current.graph, .ev = node->ev, .answered = updates_answered, .arg = node});
         if (node->desk == NULL)
@@ -152,7 +152,7 @@ static void on_end(void *arg)
     if (node->desk != NULL && !desk_close(node->desk)) node->hung = node->desk;
     node->desk = NULL;
     if (node->hung != NULL) {
-        br_journal_close(&node->current.graph->updates->journal, 1000000000);
+        br_journal_close(&node->current.graph->state->updates->journal, 1000000000);
     } else if (node->current.graph != NULL) { /* what there is to say of the last ones */
         br_updates_tidy(node->current.graph);
         br_updates_note(node->current.graph);
@@ -329,6 +329,7 @@ int br_node_run(const struct br_node_options *options)
         node_unload(&node.current);
         return 1;
     }
+    loop_time_measure(&node.loop_time, node.ev);
     if (!options->embedded) signal(SIGPIPE, SIG_IGN);
     status = open_server(&node);
     if (status == 0) {

@@ -2,10 +2,11 @@
 #ifndef BEAMRING_RUNTIME_CONTROL_PARTS_H
 #define BEAMRING_RUNTIME_CONTROL_PARTS_H
 
+#include "runtime/control/loop_time.h"
 #include "runtime/control/node.h"
 #include "runtime/control/picture.h"
 #include "runtime/control/server.h"
-#include "runtime/control/tap.h"
+#include "runtime/control/taps.h"
 #include "runtime/control/update_desk.h"
 
 #include <ev.h>
@@ -44,6 +45,7 @@ struct node {
     enum node_state state;
     char message[BR_ERROR_LENGTH]; /* why there is no pipeline */
     uint64_t restarts, told_ns, watchdog_told_ns;
+    struct loop_time loop_time; /* of the loop */
     int64_t process_start_ns;
     char told[512];   /* the last STATUS */
     bool quit;        /* asked to end */

@@ -2,13 +2,9 @@
 #ifndef BEAMRING_RUNTIME_CONTROL_PICTURE_H
 #define BEAMRING_RUNTIME_CONTROL_PICTURE_H
 
-#include "runtime/graph/graph.h"
+#include "runtime/run/state.h"
 
 #include <jansson.h>
-
-/* How often one queue is looked at, and which part of the time the looking may take. */
-#define PICTURE_EVERY_NS ((uint64_t)1000000000)
-enum { PICTURE_SHARE = 200 };
 
 /* Of one pipeline. */
 struct pictures;
@@ -19,9 +15,14 @@ struct pictures *pictures_make(struct br_graph *graph);
 /* After the stages' threads have ended. */
 void pictures_free(struct pictures *pictures);
 
-/* Asks for a new preview of the queue called `name`, where it is time for one, and returns the last one, or a
- * document with "pending". NULL: there is none, and `why` says why. */
-json_t *pictures_get(struct pictures *pictures, const char *name, size_t item, char *why, size_t size);
+/* Returns what has been seen of the queue called `name`, or a document with "pending", and asks for more:
+ * means over some seconds of each item, and the waterfall of `item` from column number `since` on. NULL:
+ * there is none, and `why` says why. */
+json_t *pictures_get(struct pictures *pictures, const char *name, size_t item, uint64_t since, char *why,
+                     size_t size);
+
+/* Why there is no preview of this queue, as the end of a sentence; NULL: there is one. */
+const char *pictures_refuse(const struct br_edge *edge);
 
 /* Where a queue's frames are in host memory too: before the transfer that fills it, or behind one that reads
  * it. NULL: nowhere. */

@@ -1,6 +1,7 @@
 /* requests.c - see requests.h. Stages answer in the loop's thread and wait for nothing; between the start
  * of the threads and the end of the run all of them are there. */
 #include "runtime/control/requests.h"
+#include "runtime/control/joined.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -18,22 +19,6 @@ static struct br_stage *next_stage(struct node *node, struct br_stage *after)
     return NULL;
 }
 
-static int ask(struct br_stage *stage, const char *what, const char *text, json_t **document)
-{
-    char *reply = NULL;
-    int code = stage->type->request(stage, stage->self, what, text, &reply);
-    *document = reply != NULL ? json_loads(reply, 0, NULL) : NULL;
-    free(reply);
-    return *document != NULL ? code : 500;
-}
-
-/* The only stage that answers: its words are the answer, however long. */
-static struct br_stage *only_stage(struct node *node)
-{
-    struct br_stage *first = next_stage(node, NULL);
-    return first != NULL && next_stage(node, first) == NULL ? first : NULL;
-}
-
 static void answer_reply(struct control_answer *answer, struct br_stage *stage, const char *what,
                          const char *text)
 {
@@ -43,12 +28,6 @@ static void answer_reply(struct control_answer *answer, struct br_stage *stage, 
     answer->type = "application/json";
     answer->body = reply;
     answer->length = reply != NULL ? strlen(reply) : 0;
-}
-
-static void answer_json(struct control_answer *answer, unsigned code, json_t *document)
-{
-    answer->code = code;
-    answer_document(answer, document, 12);
 }
 
 /* Says that nobody answers; true then. */
@@ -98,50 +77,53 @@ void requests_forward(struct node *node, const char *what, const struct control_
     answer_reply(answer, stage, what, request->body);
 }
 
-/* [...] becomes {"dumps": [...]}. */
-static void wrap_list(struct control_answer *answer)
+/* --- all stages together --- */
+
+/* What stages have answered with 200, and the last answer of another kind. */
+struct replies {
+    struct joined *joined;
+    int code; /* of `error` */
+    char *error;
+};
+
+/* Asks all stages; `good` says whether one answered with 200. */
+static struct replies ask_all(struct node *node, const char *what, const char *text)
 {
-    char *text = NULL, *list = answer->body;
-    if (answer->code != 200 || list == NULL) return;
-    int length = asprintf(&text, "{\"dumps\": %s}", list);
-    free(list);
-    answer->body = length < 0 ? NULL : text;
-    answer->length = length < 0 ? 0 : (size_t)length;
+    struct replies all = {.joined = joined_begin(), .code = 500};
+    for (struct br_stage *s = next_stage(node, NULL); s != NULL; s = next_stage(node, s)) {
+        char *reply = NULL;
+        int code = s->type->request(s, s->self, what, text, &reply);
+        if (code == 200 && reply != NULL && joined_add(all.joined, reply)) continue;
+        free(all.error);
+        all.code = reply != NULL && code != 200 ? code : 500;
+        all.error = reply;
+    }
+    return all;
+}
+
+/* The joined answers, or the error where no stage has another one. */
+static void answer_all(struct control_answer *answer, struct replies *all, const char *before,
+                       const char *behind)
+{
+    answer->code = (unsigned)all->code;
+    answer->type = "application/json";
+    if (joined_count(all->joined) > 0) {
+        answer->code = 200;
+        answer->body = joined_text(all->joined, before, behind);
+        free(all->error);
+    } else {
+        answer->body = all->error;
+    }
+    answer->length = answer->body != NULL ? strlen(answer->body) : 0;
+    joined_free(all->joined);
 }
 
 void requests_dumps(struct node *node, const struct control_request *request, struct control_answer *answer)
 {
     const char *id = request_query(request, "id");
-    int code = 200;
-    bool found = id == NULL;
     if (nobody(node, answer)) return;
-    struct br_stage *only = only_stage(node);
-    if (only != NULL) {
-        answer_reply(answer, only, "dumps", id != NULL ? id : "");
-        wrap_list(answer);
-        return;
-    }
-    json_t *list = json_array(), *document = NULL;
-    for (struct br_stage *s = next_stage(node, NULL); s != NULL; s = next_stage(node, s)) {
-        json_t *part;
-        int one = ask(s, "dumps", id != NULL ? id : "", &part);
-        if (one == 200) {
-            found = true;
-            json_array_extend(list, part);
-            json_decref(part);
-        } else {
-            code = one;
-            json_decref(document);
-            document = part;
-        }
-    }
-    if (found) {
-        json_decref(document);
-        answer_json(answer, 200, json_pack("{so}", "dumps", list));
-    } else {
-        json_decref(list);
-        answer_json(answer, (unsigned)code, document);
-    }
+    struct replies all = ask_all(node, "dumps", id != NULL ? id : "");
+    answer_all(answer, &all, "{\"dumps\": ", "}");
 }
 
 void requests_baseband(struct node *node, const struct control_request *request,
@@ -149,37 +131,8 @@ void requests_baseband(struct node *node, const struct control_request *request,
 {
     const char *id = request_query(request, "event_id");
     const char *text = post ? request->body : id != NULL ? id : "";
-    json_t *all = NULL, *error = NULL;
-    int code = 500;
     if (nobody(node, answer)) return;
-    struct br_stage *only = only_stage(node);
-    if (only != NULL) {
-        answer_reply(answer, only, post ? "baseband" : "baseband_status", text);
-        unsigned one = answer->code;
-        if (post && one != 200 && one != 409 && one != 503) answer->code = 400;
-        return;
-    }
-    for (struct br_stage *s = next_stage(node, NULL); s != NULL; s = next_stage(node, s)) {
-        json_t *part;
-        int one = ask(s, post ? "baseband" : "baseband_status", text, &part);
-        if (one != 200) {
-            code = one == 409 || one == 503 ? one : post ? 400 : one;
-            json_decref(error);
-            error = part;
-        } else if (all == NULL) {
-            all = part;
-        } else {
-            if (json_is_array(all))
-                json_array_extend(all, part);
-            else
-                json_object_update(all, part);
-            json_decref(part);
-        }
-    }
-    if (all != NULL) {
-        json_decref(error);
-        answer_json(answer, 200, all);
-    } else {
-        answer_json(answer, (unsigned)code, error);
-    }
+    struct replies all = ask_all(node, post ? "baseband" : "baseband_status", text);
+    if (post && all.code != 409 && all.code != 503) all.code = 400;
+    answer_all(answer, &all, "", "");
 }

@@ -29,7 +29,7 @@ struct loading {
 
 void node_unload(struct node_pipeline *pipeline)
 {
-    br_graph_destroy(pipeline->graph);
+    br_pipeline_destroy(pipeline->graph);
     br_config_free(pipeline->config);
     *pipeline = (struct node_pipeline){0};
 }
@@ -54,16 +54,18 @@ int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, b
     if (status == BR_OK && o->more != NULL) br_config_append(pipeline->config, "pipeline", "added", o->more);
     if (status == BR_OK) status = br_ranks_agree(o->ranks, br_config_digest(pipeline->config), &error);
     if (status == BR_OK)
-        status = br_graph_build_ranked(&pipeline->graph, pipeline->config, o->log, o->ranks, o->only_shown,
-                                       &error);
+        status =
+            br_pipeline_build(&pipeline->graph, pipeline->config, o->log, o->ranks, o->only_shown, &error);
     if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
         if (for_others)
             print_for_others(o, pipeline->config, out);
         else
             br_config_print_errors(pipeline->config, out);
-        return 2;
+        bool file_is_right =
+            pipeline->graph != NULL && br_config_errors(pipeline->config) == pipeline->graph->not_now;
+        return file_is_right ? 1 : 2;
     }
-    if (pipeline->graph != NULL) pipeline->graph->embedded = o->embedded;
+    if (status == BR_OK) pipeline->graph->state->embedded = o->embedded;
     if (status == BR_OK) return 0;
     fprintf(out, "beamring: %s\n", error.text);
     return status == BR_E_NO_MEMORY ? 1 : 2;

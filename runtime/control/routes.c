@@ -97,6 +97,12 @@ static void get_queues(void *arg, const struct control_request *request, struct 
     answer_view(arg, answer, document_queues);
 }
 
+static void get_boards(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    (void)request;
+    answer_view(arg, answer, document_boards);
+}
+
 static void get_config(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     (void)request;
@@ -107,14 +113,22 @@ static void get_config(void *arg, const struct control_request *request, struct 
         answer_json(answer, document_config(br_config_root(node->current.config)));
 }
 
+/* A number in the query; 0 without one. False: the value is not a number. */
+static bool query_number(const struct control_request *request, const char *key, uint64_t *number)
+{
+    const char *text = request_query(request, key);
+    char *end = NULL;
+    *number = text != NULL ? strtoull(text, &end, 10) : 0;
+    return text == NULL || (*text >= '0' && *text <= '9' && *end == '\0');
+}
+
 static void get_log(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     const struct node *node = arg;
-    const char *since = request_query(request, "since");
-    char *end = NULL;
-    uint64_t from = since != NULL ? strtoull(since, &end, 10) : 0;
-    if (since != NULL && (strspn(since, "0123456789") == 0 || *end != '\0'))
-        answer_error(answer, 400, "since: '%.40s' is no number of a line", since);
+    uint64_t from;
+    if (!query_number(request, "since", &from))
+        answer_error(answer, 400, "since: '%.40s' is not the number of a line",
+                     request_query(request, "since"));
     else
         answer_json(answer, document_log(node->options->log, from));
 }
@@ -122,15 +136,17 @@ static void get_log(void *arg, const struct control_request *request, struct con
 static void get_preview(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     struct node *node = arg;
-    const char *queue = request_query(request, "queue"), *item = request_query(request, "item");
-    char *end = NULL, why[240];
-    size_t number = item != NULL ? strtoull(item, &end, 10) : 0;
-    if (queue == NULL || (item != NULL && (strspn(item, "0123456789") == 0 || *end != '\0'))) {
-        answer_error(answer, 400, "expected ?queue=NAME, and &item=NUMBER of a beam or input");
+    const char *queue = request_query(request, "queue");
+    char why[240];
+    uint64_t item, since;
+    bool good = query_number(request, "item", &item) && query_number(request, "since", &since);
+    if (queue == NULL || !good) {
+        answer_error(answer, 400,
+                     "expected ?queue=NAME, &item=NUMBER of a beam or input, and &since=NUMBER of a column");
     } else if (node->pictures == NULL) {
         answer_error(answer, 409, "there is no pipeline that runs");
     } else {
-        json_t *document = pictures_get(node->pictures, queue, number, why, sizeof why);
+        json_t *document = pictures_get(node->pictures, queue, item, since, why, sizeof why);
         if (document == NULL)
             answer_error(answer, 404, "%s", why);
         else
@@ -288,10 +304,14 @@ const struct control_route node_routes[] = {
     {"GET", "/v1/graph", "stages and queues with shapes", get_graph, 0},
     {"GET", "/v1/stages", "all counters of the stages", get_stages, FRESH_MS},
     {"GET", "/v1/queues", "all counters of the queues", get_queues, FRESH_MS},
+    {"GET", "/v1/boards", "the boards that packets come from: rate, losses, last seen, state", get_boards,
+     FRESH_MS},
     {"GET", "/v1/config", "the pipeline file as it was understood", get_config, 0},
     {"GET", "/v1/log", "the last messages; ?since=NUMBER for those from a number on", get_log, FRESH_MS},
     {"POST", "/v1/log", "{\"level\": \"warning\"}: from which level on messages are printed", post_log, 0},
-    {"GET", "/v1/preview", "?queue=NAME: what it carries, downsampled; &item=NUMBER for one beam's waterfall",
+    {"GET", "/v1/preview",
+     "?queue=NAME: means of what it carries; &item=NUMBER for one beam's waterfall, &since=NUMBER of a "
+     "column",
      get_preview, 0},
     {"GET", "/v1/tap", "?queue=NAME: its last frame, binary; &from=SAMPLE: one that begins there or later",
      get_tap, 0},

@@ -3,6 +3,7 @@
 
 #include "buffers/clock.h"
 #include "runtime/control/update_routes.h"
+#include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
 #include <signal.h>

@@ -3,7 +3,7 @@
 #ifndef BEAMRING_RUNTIME_CONTROL_UPDATE_DESK_H
 #define BEAMRING_RUNTIME_CONTROL_UPDATE_DESK_H
 
-#include "runtime/graph/graph.h"
+#include "runtime/run/state.h"
 
 #include <ev.h>
 

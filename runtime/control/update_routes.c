@@ -1,6 +1,7 @@
 /* update_routes.c - updates over HTTP. See update_routes.h. */
 #include "runtime/control/update_routes.h"
 
+#include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
 #include <inttypes.h>
@@ -30,12 +31,12 @@ static json_t *document_of(const struct br_update *u)
 
 static json_t *journal_document(struct br_graph *graph)
 {
-    struct br_journal *journal = &graph->updates->journal;
+    struct br_journal *journal = &graph->state->updates->journal;
     if (graph->journal == NULL) return json_null();
     pthread_mutex_lock(&journal->told);
     json_t *document =
-        json_pack("{ss ss sI sI}", "file", graph->journal, "state", br_journal_state_name[journal->state],
-                  "resumed", (json_int_t)journal->resumed, "dropped", (json_int_t)journal->dropped);
+        json_pack("{ss ss sI}", "file", graph->journal, "state", br_journal_state_name[journal->state],
+                  "resumed", (json_int_t)journal->resumed);
     if (document != NULL && journal->why[0] != '\0')
         json_object_set_new(document, "why", json_string_nocheck(journal->why));
     pthread_mutex_unlock(&journal->told);
@@ -64,11 +65,11 @@ void update_answer(struct br_graph *graph, const char *text, size_t length, stru
         return;
     }
     br_updates_look(graph);
-    pthread_mutex_lock(&graph->updates->records);
+    pthread_mutex_lock(&graph->state->updates->records);
     json_t *document = document_of(reply.update);
-    pthread_mutex_unlock(&graph->updates->records);
+    pthread_mutex_unlock(&graph->state->updates->records);
     json_t *journal = journal_document(graph);
-    if (document != NULL && graph->journal != NULL && graph->updates->journal.state != BR_JOURNAL_KEPT)
+    if (document != NULL && graph->journal != NULL && graph->state->updates->journal.state != BR_JOURNAL_KEPT)
         json_object_set(document, "journal", journal);
     json_decref(journal);
     bool knows = reply.outcome == BR_UPDATE_OK || reply.outcome == BR_UPDATE_LATE;
@@ -88,9 +89,9 @@ void update_answer_cancel(struct br_graph *graph, const char *id, struct desk_an
     struct br_update_reply reply;
     struct br_error error = {0};
     br_updates_cancel(graph, id, &reply, &error);
-    pthread_mutex_lock(&graph->updates->records);
+    pthread_mutex_lock(&graph->state->updates->records);
     json_t *document = reply.update != NULL ? document_of(reply.update) : json_object();
-    pthread_mutex_unlock(&graph->updates->records);
+    pthread_mutex_unlock(&graph->state->updates->records);
     if (error.text[0] != '\0') {
         answer_clean(error.text);
         json_object_set_new(document, "error", json_string(error.text));
@@ -142,12 +143,13 @@ void updates_look(struct node *node, struct update_facts *facts)
     struct br_graph *graph = node->current.graph;
     *facts = (struct update_facts){.known = node->live && graph != NULL};
     if (!facts->known) return;
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     br_updates_look(graph);
     pthread_mutex_lock(&updates->records);
     _Static_assert(sizeof facts->total == sizeof updates->total, "a total for each state");
     memcpy(facts->total, updates->total, sizeof facts->total);
-    for (const struct br_watched *w = graph->watched; w != NULL; w = w->next) facts->watched[w->state]++;
+    for (const struct br_watched *w = graph->state->watched; w != NULL; w = w->next)
+        facts->watched[w->state]++;
     pthread_mutex_unlock(&updates->records);
     pthread_mutex_lock(&updates->journal.told);
     facts->journal = (int)updates->journal.state;
@@ -158,8 +160,8 @@ void updates_look(struct node *node, struct update_facts *facts)
 static json_t *watches_of(const struct br_graph *graph)
 {
     json_t *list = json_array();
-    for (const struct br_watched *w = graph->watched; w != NULL; w = w->next) {
-        json_t *one = json_pack("{ss ss ss}", "file", w->path, "parameters", w->params, "state",
+    for (const struct br_watched *w = graph->state->watched; w != NULL; w = w->next) {
+        json_t *one = json_pack("{ss ss ss}", "file", w->file->path, "parameters", w->file->params, "state",
                                 br_watch_state_name[w->state]);
         if (w->why[0] != '\0') json_object_set_new(one, "why", json_string_nocheck(w->why));
         json_array_append_new(list, one);
@@ -174,11 +176,11 @@ void updates_get(struct node *node, struct control_answer *answer)
     struct br_graph *graph = node->current.graph;
     json_t *list = json_array();
     br_updates_look(graph);
-    pthread_mutex_lock(&graph->updates->records);
-    for (const struct br_update *u = graph->updates->newest; u != NULL; u = u->older)
+    pthread_mutex_lock(&graph->state->updates->records);
+    for (const struct br_update *u = graph->state->updates->newest; u != NULL; u = u->older)
         json_array_append_new(list, document_of(u));
     json_t *watches = watches_of(graph);
-    pthread_mutex_unlock(&graph->updates->records);
+    pthread_mutex_unlock(&graph->state->updates->records);
     size_t waiting = node->desk != NULL ? desk_waiting(node->desk, &busy_s) : 0;
     answer_json(answer, 200,
                 json_pack("{sI sI sf so so so}", "earliest", (json_int_t)br_updates_earliest(graph),

@@ -42,8 +42,17 @@ void view_stage_shares(const struct br_view *view, size_t at, struct view_shares
     if (b->process_since != 0 && b->process_since < view->now.at_ns)
         busy += view->now.at_ns - b->process_since; /* the call that has not come back */
     shares->busy = share(busy, a->totals.busy_ns, ns);
+    double works = share(b->totals.cpu_ns, a->totals.cpu_ns, ns);
+    shares->works = works < shares->busy ? works : shares->busy; /* others may have helped */
     shares->wait_in = share(b->totals.wait_in_ns, a->totals.wait_in_ns, ns);
     shares->wait_out = share(b->totals.wait_out_ns, a->totals.wait_out_ns, ns);
+    double values = 0;
+    for (unsigned i = 0; i < view->stage[at].nout; i++) {
+        int q = view->stage[at].out[i];
+        values += view->queue[q].values_per_sample *
+                  since_before(view->now.queue[q].samples, before->queue[q].samples);
+    }
+    if (values > 0) shares->clamped = since_before(b->totals.saturated, a->totals.saturated) / values;
     double frames = since_before(b->totals.in_frames, a->totals.in_frames);
     if (view->stage[at].nin == 0) frames = since_before(b->totals.out_frames, a->totals.out_frames);
     if (frames > 0) shares->busy_s_per_frame = since_before(busy, a->totals.busy_ns) * 1e-9 / frames;
@@ -153,8 +162,8 @@ static void say_cause(const struct br_view *view, struct verdict *v, int feeds)
     if (what != NULL && call_s > STILL_S)
         snprintf(v->cause, sizeof v->cause, "it has waited for %.200s for %.1f s", what, call_s);
     else if (what != NULL)
-        snprintf(v->cause, sizeof v->cause, "it waits for %.200s (busy %.0f %% of the time)", what,
-                 100 * shares.busy);
+        snprintf(v->cause, sizeof v->cause, "it waits for %.200s %.0f %% of the time", what,
+                 100 * (shares.busy - shares.works));
     else if (now->trouble[0] != '\0')
         snprintf(v->cause, sizeof v->cause, "%s", now->trouble);
     else if (call_s > STILL_S)
@@ -162,8 +171,8 @@ static void say_cause(const struct br_view *view, struct verdict *v, int feeds)
     else if (now->wait_in != VIEW_NO_QUEUE && now->wait_in != feeds && shares.wait_in > 0.5)
         snprintf(v->cause, sizeof v->cause, "it waits for frames of '%.64s'", view->queue[now->wait_in].name);
     else
-        snprintf(v->cause, sizeof v->cause, "it is busy %.0f %% of the time, %.3g ms a frame",
-                 100 * shares.busy, 1e3 * shares.busy_s_per_frame);
+        snprintf(v->cause, sizeof v->cause, "it takes %.3g ms a frame, %.0f %% of the time",
+                 1e3 * shares.busy_s_per_frame, 100 * shares.busy);
 }
 
 /* How much of its time a stage works: on a GPU the kernels' time counts, as the host only enqueues them. */
@@ -353,7 +362,7 @@ static void flows(const struct br_view *view, struct verdict *v)
     for (size_t s = 0; s < view->nstages; s++) {
         struct view_shares shares;
         view_stage_shares(view, s, &shares);
-        double load = shares.gpu > 0 ? shares.gpu : shares.busy;
+        double load = shares.gpu > 0 ? shares.gpu : shares.works;
         if (view->stage[s].nin == 0 || load <= most) continue;
         most = load;
         slowest = (int)s;

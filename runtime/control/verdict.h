@@ -41,9 +41,10 @@ void verdict_make(const struct br_view *view, struct verdict *verdict);
 const char *view_silent_stage(const struct br_view *view, double late_s, double *silence);
 
 /* Shares of the last seconds, 0 to 1: in process, waiting for input, waiting for a free frame, on the GPU
- * (mean time of sampled calls x calls). */
+ * (mean time of sampled calls x calls). `works` is the part of `busy` with a processor: the rest is waits in
+ * process, for a disk, packets or a GPU. `clamped` is a share of the values that left. */
 struct view_shares {
-    double busy, wait_in, wait_out, gpu;
+    double busy, works, wait_in, wait_out, gpu, clamped;
     double gpu_s_per_call, busy_s_per_frame;
 };
 void view_stage_shares(const struct br_view *view, size_t stage, struct view_shares *shares);

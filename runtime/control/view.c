@@ -1,5 +1,6 @@
 /* view.c - see view.h. */
 #include "runtime/control/view.h"
+#include "runtime/control/picture.h"
 
 #include "buffers/clock.h"
 
@@ -17,7 +18,6 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
 {
     s->name = strdup(stage->name);
     s->type = strdup(stage->type->name);
-    if (stage->absorbed_by != NULL) s->done_by = strdup(stage->absorbed_by->name);
     s->device = stage->device;
     s->nin = stage->nin;
     s->nout = stage->nout;
@@ -31,7 +31,7 @@ static bool describe_stage(const struct br_stage *stage, struct view_stage *s)
         if (s->counted[i].of == NULL || s->counted[i].what == NULL) return false;
     }
     s->dumps = (stage->type->flags & BR_STAGE_HISTORY) != 0;
-    return s->name != NULL && s->type != NULL && (stage->absorbed_by == NULL || s->done_by != NULL);
+    return s->name != NULL && s->type != NULL;
 }
 
 static bool describe_queue(const struct br_graph *graph, const struct br_edge *edge, struct view_queue *q)
@@ -47,6 +47,11 @@ static bool describe_queue(const struct br_graph *graph, const struct br_edge *e
     q->sample_s = br_stream_sample_s(&edge->stream);
     q->frame_s = q->sample_s * (double)edge->stream.frame_samples;
     q->frame_bytes = br_stream_max_bytes(&edge->stream);
+    const struct br_array *array = &edge->stream.array;
+    bool complex = array->dtype == BR_INT4X2 || array->dtype == BR_INT8X2 || array->dtype == BR_INT32X2;
+    q->values_per_sample =
+        (complex ? 2.0 : 1.0) * (double)br_array_elements(array) / (double)edge->stream.frame_samples;
+    q->unseen = pictures_refuse(edge);
     q->epoch_ns = edge->stream.epoch_ns;
     q->sample_ns = edge->stream.sample_ns;
     return q->name != NULL && q->shape != NULL;
@@ -128,7 +133,6 @@ void view_free(struct br_view *view)
     for (size_t s = 0; view->stage != NULL && s < view->nstages; s++) {
         free(view->stage[s].name);
         free(view->stage[s].type);
-        free(view->stage[s].done_by);
         for (size_t i = 0; i < view->stage[s].ncounted; i++) {
             free(view->stage[s].counted[i].of);
             free(view->stage[s].counted[i].what);
@@ -190,7 +194,7 @@ static void never_falls(uint64_t *now, uint64_t *most)
 static void look_at_stage(struct br_view *view, const struct br_stage *stage, size_t at)
 {
     struct view_stage_now *s = &view->now.stage[at];
-    const struct br_stage_counters *c = &stage->counters;
+    const struct br_stage_counters *c = &stage->state->counters;
     uint64_t words[BR_TROUBLE_WORDS];
     *s = (struct view_stage_now){0};
     br_stage_get_totals(stage, &s->totals);
@@ -198,37 +202,64 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     never_falls(&s->totals.wait_out_ns, &view->waited[2 * at + 1]);
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) s->lost[i] = br_stage_lost(stage, i);
     for (unsigned i = 0; i < BR_DUMP_COUNT; i++)
-        s->dumps[i] = atomic_load_explicit(&stage->counters.dumps[i], memory_order_relaxed);
-    for (size_t i = 0; i < view->stage[at].ncounted; i++)
-        view->stage[at].counted[i].value = atomic_load_explicit(&stage->counted[i], memory_order_relaxed);
+        s->dumps[i] = atomic_load_explicit(&stage->state->counters.dumps[i], memory_order_relaxed);
+    for (size_t i = 0; i < view->stage[at].ncounted; i++) {
+        struct view_counted *counted = &view->stage[at].counted[i];
+        uint64_t value = atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed);
+        if (value != counted->value) counted->moved_ns = view->now.at_ns;
+        counted->value = value;
+    }
     for (unsigned i = 0; i < BR_TIME_BUCKETS; i++)
         s->took[i] = atomic_load_explicit(&c->took[i], memory_order_relaxed);
     s->gpu_ns = atomic_load_explicit(&c->gpu_ns, memory_order_relaxed);
     s->gpu_calls = atomic_load_explicit(&c->gpu_calls, memory_order_relaxed);
-    s->process_since = atomic_load_explicit(&stage->process_since, memory_order_relaxed);
-    s->waits_for = atomic_load_explicit(&stage->waits_for, memory_order_relaxed);
-    br_board_read(&stage->trouble_version, stage->trouble, words, BR_TROUBLE_WORDS);
+    s->process_since = atomic_load_explicit(&stage->state->process_since, memory_order_relaxed);
+    s->waits_for = atomic_load_explicit(&stage->state->waits_for, memory_order_relaxed);
+    br_board_read(&stage->state->trouble_version, stage->state->trouble, words, BR_TROUBLE_WORDS);
     memcpy(s->trouble, words, sizeof s->trouble);
     s->trouble[sizeof s->trouble - 1] = '\0';
     s->latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);
-    s->ended = atomic_load(&stage->ended);
-    s->held = stage->held;
+    s->ended = atomic_load(&stage->state->ended);
+    s->held = stage->state->held;
     look_at_waits(view, stage, &view->stage[at], s);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
-    s->failed = s->ended && stage->error.status != BR_OK && stage->error.status != BR_E_STOPPED;
+    s->failed = s->ended && stage->state->error.status != BR_OK && stage->state->error.status != BR_E_STOPPED;
 }
 
 static void look_for_failure(struct br_view *view, const struct br_graph *graph)
 {
-    const struct br_stage *first = atomic_load(&graph->first_failed);
-    if (view->failed_stage >= 0 || first == NULL || !atomic_load(&first->ended)) return;
+    const struct br_stage *first = atomic_load(&graph->state->first_failed);
+    if (view->failed_stage >= 0 || first == NULL || !atomic_load(&first->state->ended)) return;
     view->failed_stage = index_of(graph, first);
-    snprintf(view->failure, sizeof view->failure, "%.900s", first->error.text);
+    snprintf(view->failure, sizeof view->failure, "%.900s", first->state->error.text);
+}
+
+/* Keeps what stages have counted, once a second. */
+static void keep_counted(struct br_view *view)
+{
+    if (view->now.at_ns == 0 || view->now.at_ns - view->counted_ns[1] < 1000000000) return;
+    view->counted_ns[0] = view->counted_ns[1];
+    view->counted_ns[1] = view->now.at_ns;
+    for (size_t s = 0; s < view->nstages; s++)
+        for (size_t i = 0; i < view->stage[s].ncounted; i++) {
+            struct view_counted *counted = &view->stage[s].counted[i];
+            counted->was[0] = counted->was[1];
+            counted->was[1] = counted->value;
+        }
+}
+
+double view_counted_per_s(const struct br_view *view, const struct view_counted *counted)
+{
+    unsigned at = view->counted_ns[0] == 0; /* 1: there is only one moment */
+    if (view->counted_ns[at] == 0 || view->now.at_ns <= view->counted_ns[at]) return 0;
+    return (double)(counted->value - counted->was[at]) /
+           ((double)(view->now.at_ns - view->counted_ns[at]) * 1e-9);
 }
 
 void view_take(struct br_view *view, const struct br_graph *graph)
 {
     uint64_t now = br_clock_ns();
+    keep_counted(view);
     if (view->now.at_ns != 0 && now - view->last_ns >= VIEW_STEP_NS) {
         struct view_moment *oldest = &view->past[view->npast++ % VIEW_MOMENTS], kept = view->now;
         view->now = *oldest;

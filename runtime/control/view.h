@@ -16,12 +16,14 @@ enum { VIEW_NO_QUEUE = -1 };
 /* A counter of a stage's own. */
 struct view_counted {
     char *of, *what;
-    uint64_t value; /* as of the last look */
+    uint64_t value;    /* as of the last look */
+    uint64_t was[2];   /* at the times of br_view.counted_ns */
+    uint64_t moved_ns; /* CLOCK_MONOTONIC when it was last seen to have grown; 0: never */
 };
 
 /* What does not change while the pipeline runs, but for values of `counted`. */
 struct view_stage {
-    char *name, *type, *done_by; /* done_by: the stage that does its work, or NULL */
+    char *name, *type;
     int device;                  /* -1: the CPU */
     bool dumps;                  /* it writes what has passed */
     unsigned nin, nout;
@@ -45,6 +47,8 @@ struct view_queue {
     size_t bytes, device_bytes;
     double sample_s, frame_s; /* duration of a base sample, of a full frame */
     size_t frame_bytes;
+    double values_per_sample; /* numbers in a frame by base samples; a complex element is two */
+    const char *unseen;       /* see pictures_refuse */
     int64_t epoch_ns;
     struct br_rational sample_ns;
 };
@@ -88,6 +92,7 @@ struct br_view {
     struct view_moment past[VIEW_MOMENTS];           /* a ring; past[npast % VIEW_MOMENTS] is the oldest */
     uint64_t *waited, *queue_waited, *reader_waited; /* the most so far: [2 nstages], [nqueues], [nreaders] */
     uint64_t npast;                                  /* moments kept so far */
+    uint64_t counted_ns[2];                          /* 1 to 2 s ago, and at most 1 s ago; 0: not yet */
     uint64_t start_ns, last_ns;                      /* of the run; of the last moment that was kept */
     char failure[BR_ERROR_LENGTH]; /* "stage 'record': ..." of the stage that failed first; "" */
     int failed_stage;              /* -1: none */
@@ -102,6 +107,9 @@ void view_take(struct br_view *view, const struct br_graph *graph);
 
 /* Before the graph goes: what points into plugins is forgotten. */
 void view_let_go(struct br_view *view);
+
+/* Growth of a counter per second over the last one or two. */
+double view_counted_per_s(const struct br_view *view, const struct view_counted *counted);
 
 /* The oldest moment that is kept, at most `seconds` before now; NULL: there is none yet. */
 const struct view_moment *view_before(const struct br_view *view, double seconds);

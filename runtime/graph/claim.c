@@ -1,6 +1,7 @@
 /* claim.c - which files the stages of a pipeline read and write, so that none of them destroys what
  * another one uses. */
 #include "runtime/graph/graph.h"
+#include "runtime/stage_updates.h"
 
 #include <limits.h>
 #include <stdlib.h>

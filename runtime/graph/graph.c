@@ -1,12 +1,12 @@
 /* graph.c - see graph.h. */
 #include "runtime/graph/graph.h"
-#include "runtime/ranks/ranks.h"
-#include "runtime/run/updates.h"
+
+#include "buffers/history.h"
+#include "runtime/base/pool.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEFAULT_DEPTH = 4 };
 
@@ -226,7 +226,7 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
     const struct br_param *schema = stage->type->params != NULL ? stage->type->params : none;
     stage->nin = count_ports(stage->type->inputs);
     stage->nout = count_ports(stage->type->outputs);
-    node = br_watch_read(graph, stage, node);
+    node = br_graph_read_watches(graph, stage, node);
     if (node == NULL) {
         stage->ready = false;
         return;
@@ -378,28 +378,18 @@ static int make_queues(struct br_graph *graph, struct br_error *error)
 
 /* --- the whole --- */
 
-static void init_locks(struct br_graph *graph)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&graph->wake, &attributes);
-    pthread_condattr_destroy(&attributes);
-    pthread_mutex_init(&graph->mutex, NULL);
-}
-
-int br_graph_build_ranked(struct br_graph **result, struct br_config *config, struct br_log *log,
-                          struct br_ranks *ranks, bool only_shown, struct br_error *error)
+int br_graph_read(struct br_graph **result, struct br_config *config, struct br_log *log,
+                  struct br_ranks *ranks, bool only_shown, struct br_error *error)
 {
     struct br_graph *graph = *result = calloc(1, sizeof *graph);
     if (graph == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
-    init_locks(graph);
     graph->config = config;
     graph->log = log;
     graph->ranks = ranks;
     graph->only_shown = only_shown;
-    graph->updates = br_updates_make();
-    if (graph->updates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the graph");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    graph->run_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     int status = br_plugins_create(&graph->plugins, error);
     if (status != BR_OK) return status;
     const struct br_node *root = br_config_root(config);
@@ -418,7 +408,7 @@ int br_graph_build_ranked(struct br_graph **result, struct br_config *config, st
                      br_node_get(root, "pipeline") == NULL);
     graph->watchdog_s = top.watchdog_s;
     graph->journal = top.journal;
-    br_ranks_set_stall(ranks, top.stall_s);
+    graph->stall_s = top.stall_s;
     graph->cpus = top.affinity;
     graph->threads = top.threads > 0 ? (unsigned)top.threads : br_pool_default_threads(top.affinity.count);
     br_control_read(config, br_node_get(root, "control"), &graph->control);
@@ -433,10 +423,14 @@ int br_graph_build_ranked(struct br_graph **result, struct br_config *config, st
     if (status != BR_OK) return status;
     br_graph_place_stages(graph, root);
     if (graph->nstages > 0) br_graph_connect(graph);
-    for (size_t s = 0; known && s < graph->nstages && graph->order[s] != NULL; s++)
-        configure(graph, graph->order[s]);
+    return known ? BR_OK : BR_E_INVALID;
+}
+
+int br_graph_describe(struct br_graph *graph, struct br_error *error)
+{
+    struct br_config *config = graph->config;
+    for (size_t s = 0; s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
     if (br_config_errors(config) > 0) return BR_E_INVALID;
-    br_graph_absorb(graph);
     br_graph_insert_transfers(graph);
     bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
     br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */
@@ -446,31 +440,18 @@ int br_graph_build_ranked(struct br_graph **result, struct br_config *config, st
         stage->phase = BR_PHASE_RUN;
         if (stage->type->memory != NULL) stage->type->memory(stage, stage->self, &stage->memory);
     }
-    br_held_find_sources(graph);
-    br_updates_check(graph, br_node_get(root, "updates"));
-    if (br_config_errors(config) > 0) return BR_E_INVALID;
     return make_queues(graph, error);
-}
-
-int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
-                   struct br_error *error)
-{
-    return br_graph_build_ranked(graph, config, log, NULL, false, error);
 }
 
 void br_graph_destroy(struct br_graph *graph)
 {
     if (graph == NULL) return;
-    br_updates_free(graph);
     for (size_t s = 0; s < graph->nstages; s++) {
         for (unsigned i = 0; i < graph->stage[s].nout; i++) br_queue_destroy(graph->stage[s].out[i].queue);
-        br_gpu_stream_destroy(&graph->stage[s].gpu);
         free(graph->stage[s].self);
     }
     free(graph->stage);
     free(graph->order);
     br_plugins_destroy(graph->plugins);
-    pthread_cond_destroy(&graph->wake);
-    pthread_mutex_destroy(&graph->mutex);
     free(graph);
 }

@@ -1,26 +1,20 @@
 /* graph.h - a pipeline as a checked graph of stages and queues: what the program's subcommands look at and
  * the run uses.
  *
- * br_graph_build turns a configuration into a graph: it finds the plugins, fills the stages' parameters,
- * connects queues, and lets every stage describe its outputs, upstream first. It reports all mistakes it
- * can find in one go; a stage whose input could not be described is not asked. Nothing is started and no
- * frame memory is reserved. */
+ * br_graph_read and br_graph_describe turn a configuration into a graph: they find the plugins, fill the
+ * stages' parameters, connect queues, and let every stage describe its outputs, upstream first. They report
+ * all mistakes that they can find in one go; a stage whose input could not be described is not asked.
+ * Nothing is started and no frame memory is reserved. From then on the graph does not change; what changes
+ * while it runs is in runtime/run/state.h. */
 #ifndef BEAMRING_RUNTIME_GRAPH_GRAPH_H
 #define BEAMRING_RUNTIME_GRAPH_GRAPH_H
 
-#include "buffers/board.h"
-#include "buffers/history.h"
+#include "buffers/queue.h"
+#include "runtime/base/log.h"
 #include "runtime/config/config.h"
-#include "runtime/control/preview.h"
-#include "runtime/control/settings.h"
 #include "runtime/graph/plugin.h"
-#include "runtime/run/log.h"
-#include "runtime/run/pool.h"
-#include "runtime/run/update_watch.h"
+#include "runtime/graph/settings.h"
 #include "runtime/stage.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
 
 struct br_graph;
 struct br_ranks;
@@ -50,45 +44,6 @@ struct br_edge {
     struct br_link *readers; /* in the order of the file */
     struct br_place place;   /* where its frames live */
     struct br_queue *queue;
-    struct br_preview
-        *_Atomic preview;       /* asked for by the control interface; see runtime/control/preview.h */
-    struct br_tap *_Atomic tap; /* likewise; see runtime/control/tap.h */
-};
-
-/* Calls of process by how long they took: up to 16 us, 32 us, ... 8.4 s, and longer. */
-enum { BR_TIME_BUCKETS = 21, BR_TIME_FIRST_SHIFT = 4 };
-
-/* Words of a text of br_stage_trouble. */
-enum { BR_TROUBLE_WORDS = 30, BR_TROUBLE_LENGTH = BR_TROUBLE_WORDS * 8 };
-
-/* Written by the stage's thread only, read by anyone. */
-struct br_stage_counters {
-    _Atomic uint64_t calls;   /* of process */
-    _Atomic uint64_t busy_ns; /* spent in process */
-    _Atomic uint64_t saturated;
-    _Atomic uint64_t cpu_ns;    /* of the stage's thread, once it has ended */
-    _Atomic uint64_t helped_ns; /* processor time of the pool's threads on its jobs */
-    _Atomic uint64_t gpu_ns,
-        gpu_calls;           /* GPU time of those calls of process that were sampled, and their number */
-    _Atomic uint64_t gained; /* base samples that are out and were not in, see br_stage_count_gained */
-    _Atomic uint64_t lost[BR_LOSS_COUNT];   /* base samples, by enum br_loss */
-    _Atomic uint64_t took[BR_TIME_BUCKETS]; /* calls of process by their time */
-    _Atomic int64_t dumps[BR_DUMP_COUNT];   /* of a stage with a history, by enum br_dump_number */
-    /* of a stage without outputs: the time by the clock when it was done with its last frame, less the time
-     * of the sample behind it, in ns; INT64_MIN: it has had none */
-    _Atomic int64_t latency_ns;
-};
-
-struct br_change;
-
-/* Of a stage that takes updates; see runtime/run/updates.h. */
-struct br_stage_updates {
-    _Atomic uint64_t taken; /* samples before this one have been given to process */
-    struct br_change
-        *_Atomic first;     /* due, in order of samples; changed under the graph's mutex for updates */
-    struct br_change *last; /* whose values hold; NULL: those of the pipeline file */
-    struct br_change *used; /* committed, or passed over: to be discarded */
-    struct br_held *held;   /* what held since when, newest first */
 };
 
 enum br_stage_phase { BR_PHASE_CONFIGURE, BR_PHASE_RUN };
@@ -103,42 +58,26 @@ struct br_stage {
     struct br_link in[BR_MAX_PORTS];
     struct br_edge out[BR_MAX_PORTS];
     struct br_ints affinity;
-    int device;               /* the GPU it runs on; -1: the CPU */
-    bool device_given;        /* by the user, rather than by `auto` */
-    struct br_gpu_stream gpu; /* while it runs on one */
-    bool ready;               /* parameters and connections are right: configure may be called */
-    bool offered;             /* its work may be taken over, see br_stage_offer */
-    bool feeds;               /* its frames may be memory of a GPU, see br_stage_feeds */
-    struct br_stage *absorbed,
-        *absorbed_by; /* the stage whose work it does too; the stage that does its work */
+    int device;        /* the GPU it runs on; -1: the CPU */
+    bool device_given; /* by the user, rather than by `auto` */
+    bool ready;        /* parameters and connections are right: configure may be called */
+    bool feeds;        /* its frames may be memory of a GPU, see br_stage_feeds */
 
-    struct br_stage_updates updates;
-    const struct br_stage **source; /* [nsources] those before it that take updates, producers first */
-    size_t nsources;
     struct br_config *second; /* of a stage that is made for an update: where its mistakes go; else NULL */
 
     double sent_per_s, received_per_s; /* bytes to and from other ranks, see br_stage_crosses */
     struct br_memory memory;           /* that it said it would reserve */
-    struct br_memory held;             /* that it said it holds; all 0: it did not say */
-
     enum br_stage_phase phase;
-    struct br_error error; /* of start, process or stop */
-    struct br_stage_counters counters;
-    const struct br_counter *counter; /* [ncounters] the stage's own, and what they have counted */
-    _Atomic uint64_t *counted;
+    const struct br_counter *counter; /* [ncounters] the stage's own */
     size_t ncounters;
-    pthread_t thread;
-    bool start_called, has_thread;
-    /* CLOCK_MONOTONIC when process was called, in ns; 0: it is not, or sleeps */
-    _Atomic uint64_t process_since;
-    const char *_Atomic waits_for;    /* see br_stage_waits_for */
-    br_board_version trouble_version; /* see br_stage_trouble */
-    _Atomic uint64_t trouble[BR_TROUBLE_WORDS];
-    struct br_round round;  /* of br_stage_parallel */
-    bool in_round;          /* it is begun */
-    _Atomic bool misused;   /* br_stage_parallel */
-    _Atomic bool ended;     /* process will not be called again */
-    _Atomic bool completed; /* ... because all its input was worked off: its balance must add up */
+    struct br_stage_state *state; /* runtime/run/state.h; NULL until the graph is built */
+};
+
+/* A file whose changes become updates: `weights: {file: noon.h5, watch: true}`. */
+struct br_watch {
+    struct br_watch *next;
+    const char *path;
+    const char *params; /* "one.file, two.file" */
 };
 
 struct br_graph {
@@ -157,45 +96,38 @@ struct br_graph {
     struct br_claim *reads;  /* of files that are read */
 
     struct br_control_settings control;
-    struct br_updates *updates;
-    const char *journal;        /* where they are kept; NULL: nowhere */
-    struct br_watched *watched; /* files that become updates */
+    const char *journal;    /* where updates are kept; NULL: nowhere */
+    struct br_watch *watch; /* files that become updates when they change */
 
     struct br_ranks *ranks; /* not owned; NULL: this is no rank of a job */
     bool only_shown;        /* nothing is going to run */
+    unsigned not_now;       /* mistakes that are not the file's, see br_stage_fail_run_at */
+    int64_t run_ns;         /* Unix time of br_graph_build */
     bool sideband_told;     /* see br_stage_sideband */
     double watchdog_s;      /* a call on a GPU that takes longer ends the run; 0: never */
+    double stall_s;         /* a rank that gives no sign of life for longer counts as failed */
 
-    unsigned threads;     /* that work at the stages' jobs at the same time; at least 1 */
-    struct br_ints cpus;  /* on which; none: all that the program may use */
-    struct br_pool *pool; /* while running */
+    unsigned threads;    /* that work at the stages' jobs at the same time; at least 1 */
+    struct br_ints cpus; /* on which; none: all that the program may use */
 
     int ngpus;              /* that can be used; -1: not asked for yet */
     struct br_error no_gpu; /* why there is none */
     bool gpu_wanted;        /* a stage would run on one */
 
-    /* While running. */
-    struct br_stage *_Atomic first_failed;
-    _Atomic bool stopping; /* sources are asked to end */
-    bool stop_signalled;   /* under the mutex: the same, for sleepers */
-    bool left_behind;      /* the run ends without some of its threads */
-    _Atomic bool kept;     /* its memory stays, see br_stage_keep_memory */
-    bool embedded;         /* another program's process: it takes no signals here, and must not be ended */
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
-    void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */
-    void *on_end_arg;
+    struct br_graph_state *state; /* runtime/run/state.h; NULL until br_pipeline_build has made it */
 };
 
-/* Errors: BR_E_INVALID when mistakes were recorded in `config` (br_config_print_errors shows them; the
- * graph is made as far as it got), BR_E_NO_MEMORY with a message. `config` and `log` must live longer than
- * the graph. */
-int br_graph_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
-                   struct br_error *error);
-/* The same for a rank of a job. `only_shown`: for commands that only show the graph, for which what keeps a
- * run from beginning is not a mistake. `ranks` may be NULL, and must live longer than the graph. */
-int br_graph_build_ranked(struct br_graph **graph, struct br_config *config, struct br_log *log,
-                          struct br_ranks *ranks, bool only_shown, struct br_error *error);
+/* The first half, which does not look at the stages' inputs. `only_shown`: for commands that only show the
+ * graph, for which an obstacle to a run is not a mistake. `config`, `log` and `ranks` (NULL: not a rank of a
+ * job) must live longer than the graph. Errors: BR_E_INVALID with mistakes in `config`
+ * (br_config_print_errors shows them), BR_E_NO_MEMORY with a message. After BR_OK `config` may have mistakes
+ * too, and the second half finds more. After an error the graph is made as far as it got. */
+int br_graph_read(struct br_graph **graph, struct br_config *config, struct br_log *log,
+                  struct br_ranks *ranks, bool only_shown, struct br_error *error);
+
+/* The second half: the stages describe their outputs, transfers are inserted, queues are made. The same
+ * errors; BR_OK: the graph has no mistakes. */
+int br_graph_describe(struct br_graph *graph, struct br_error *error);
 void br_graph_destroy(struct br_graph *graph);
 
 /* The keys that every stage has; NULL-terminated. */
@@ -217,7 +149,18 @@ size_t br_graph_device_bytes(const struct br_graph *graph, int device);
 struct br_memory br_graph_queue_memory(const struct br_graph *graph, int device);
 struct br_memory br_graph_memory(const struct br_graph *graph, int device);
 
-/* --- parts of br_graph_build in files of their own --- */
+/* --- parts of these two in files of their own --- */
+
+/* The parameter of a stage's schema, or NULL. */
+const struct br_param *br_stage_type_param(const struct br_stage_type *type, const char *name);
+
+/* True if the parameter may be updated while the stage runs. */
+bool br_stage_type_updates(const struct br_stage_type *type, const char *param);
+
+/* The stage's map with plain names in the place of {file: NAME, watch: BOOL}, wherever a parameter is a file.
+ * Adds files to watch to graph->watch. NULL: a mistake is in the config. */
+const struct br_node *br_graph_read_watches(struct br_graph *graph, const struct br_stage *stage,
+                                            const struct br_node *node);
 
 /* Reads `telescope:` and `stream:` into the graph; mistakes go to the config. */
 void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node);
@@ -225,10 +168,6 @@ void br_graph_read_hints(struct br_graph *graph, const struct br_node *node);
 
 /* Decides on which device the stages run: the file's `device:` and each stage's own. */
 void br_graph_place_stages(struct br_graph *graph, const struct br_node *root);
-
-/* Makes stages that do the work of the one before them read what that one read; it is left without inputs
- * and outputs. */
-void br_graph_absorb(struct br_graph *graph);
 
 /* Inserts a transfer wherever the two sides of a queue live in different memory, and says where each queue
  * lives. */

@@ -1,6 +1,8 @@
 /* place.c - which stage runs where, and the copies between. */
 #include "runtime/graph/graph.h"
 
+#include "buffers/gpu.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,11 +97,12 @@ static int transfer_process(struct br_stage *stage, void *self, const struct br_
     const struct br_stream *stream = br_stage_input(stage, 0);
     const struct br_frame *in = io->in[0];
     struct br_frame *out = io->out[0];
+    const struct br_gpu_stream gpu = {br_stage_device(stage), br_stage_stream(stage)};
     struct br_error error = {0};
     if (in == NULL) return BR_FINISHED;
-    int status = copy_in_pieces(out->data, in->data, br_frame_bytes(stream, in), &stage->gpu, &error);
+    int status = copy_in_pieces(out->data, in->data, br_frame_bytes(stream, in), &gpu, &error);
     if (status == BR_OK && in->side != NULL)
-        status = br_gpu_copy(out->side, in->side, br_array_bytes(&stream->side), &stage->gpu, &error);
+        status = br_gpu_copy(out->side, in->side, br_array_bytes(&stream->side), &gpu, &error);
     if (status != BR_OK) return br_stage_fail(stage, status, "%s", error.text);
     out->complete = in->complete;
     out->missing = in->missing;

@@ -23,7 +23,7 @@ struct plugin {
 /* No descriptor will ever be as large: what says so was not filled in. */
 enum { LARGEST_TYPE = 4096 };
 
-/* How far the first descriptor of this ABI version reached: none is smaller. */
+/* A descriptor has at least the fields up to `stop`; later ones are optional. */
 #define SMALLEST_TYPE (offsetof(struct br_stage_type, stop) + sizeof(int (*)(void)))
 
 struct br_plugins {
@@ -178,8 +178,11 @@ static int load(struct br_plugins *plugins, const char *path, const struct br_st
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == NULL) {
         const char *reason = dlerror();
-        return br_fail(error, BR_E_FORMAT, "plugin %s cannot be loaded: %s", path,
-                       reason != NULL ? reason : "no reason given");
+        if (reason == NULL) reason = "no reason given";
+        /* Built for another version of the interface, which is in a descriptor that cannot be read now. */
+        bool gone = strstr(reason, "undefined symbol: br_") != NULL;
+        return br_fail(error, BR_E_FORMAT, "plugin %s cannot be loaded: %s%s", path, reason,
+                       gone ? "; rebuild the plugin against the installed headers" : "");
     }
     const struct br_stage_type *found = dlsym(handle, "beamring_stage");
     struct plugin *plugin = calloc(1, sizeof *plugin);

@@ -4,7 +4,7 @@
 #define BEAMRING_RUNTIME_RANKS_RANKS_H
 
 #include "buffers/error.h"
-#include "runtime/run/log.h"
+#include "runtime/base/log.h"
 
 struct br_ranks;
 struct br_message;

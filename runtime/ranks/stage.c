@@ -125,10 +125,3 @@ int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns)
     int status = br_ranks_await(stage->graph->ranks, seen, ns, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
-
-void br_stage_count_gained(struct br_stage *stage, uint64_t samples)
-{
-    atomic_store_explicit(&stage->counters.gained,
-                          atomic_load_explicit(&stage->counters.gained, memory_order_relaxed) + samples,
-                          memory_order_relaxed);
-}

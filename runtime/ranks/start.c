@@ -2,7 +2,7 @@
 #include "runtime/ranks/parts.h"
 
 #include "buffers/clock.h"
-#include "runtime/ranks/variables.h"
+#include "runtime/base/variables.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

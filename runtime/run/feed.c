@@ -1,7 +1,8 @@
 /* feed.c - locked memory through which a source on a GPU writes its frames; see stage.h, FEEDING A GPU. */
 #include "buffers/gpu.h"
 #include "buffers/gpu_wait.h"
-#include "runtime/graph/graph.h"
+#include "runtime/run/state.h"
+#include "runtime/stage_feed.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,9 +14,9 @@ struct br_feed {
     size_t bytes; /* of a buffer, and from one to the next */
     unsigned count;
     uint64_t given, nsent; /* buffers, from the beginning on */
-    uint8_t *memory;     /* [count][bytes] */
-    br_gpu_event *taken; /* [count] the copy from the buffer has been made */
-    bool *sent;          /* [count] ... has been enqueued: the event says when */
+    uint8_t *memory;       /* [count][bytes] */
+    br_gpu_event *taken;   /* [count] the copy from the buffer has been made */
+    bool *sent;            /* [count] ... has been enqueued: the event says when */
     bool locked;
     struct br_gpu_waits waits;
 };
@@ -27,8 +28,8 @@ void br_stage_feeds(struct br_stage *stage)
 
 static int reserve(struct br_feed *feed, struct br_error *error)
 {
-    void *memory = mmap(NULL, feed->bytes * feed->count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                        -1, 0);
+    void *memory =
+        mmap(NULL, feed->bytes * feed->count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu bytes: %s", feed->bytes * feed->count,
                        strerror(errno));
@@ -67,7 +68,7 @@ int br_feed_open(struct br_stage *stage, size_t bytes, unsigned count, struct br
 void br_feed_close(struct br_feed *feed)
 {
     if (feed == NULL) return;
-    if (feed->stage->gpu.handle != NULL) (void)br_gpu_stream_wait(&feed->stage->gpu, NULL);
+    if (feed->stage->state->gpu.handle != NULL) (void)br_gpu_stream_wait(&feed->stage->state->gpu, NULL);
     for (unsigned i = 0; feed->taken != NULL && i < feed->count; i++) br_gpu_event_destroy(feed->taken[i]);
     if (feed->locked) br_gpu_unpin(feed->memory);
     if (feed->memory != NULL) munmap(feed->memory, feed->bytes * feed->count);
@@ -113,8 +114,9 @@ int br_feed_send(struct br_feed *feed, void *to, size_t skip, size_t bytes)
 {
     struct br_error error = {0};
     unsigned i = (unsigned)(feed->nsent % feed->count);
-    int status = br_gpu_copy(to, feed->memory + i * feed->bytes + skip, bytes, &feed->stage->gpu, &error);
-    if (status == BR_OK) status = br_gpu_event_record(feed->taken[i], &feed->stage->gpu, &error);
+    int status =
+        br_gpu_copy(to, feed->memory + i * feed->bytes + skip, bytes, &feed->stage->state->gpu, &error);
+    if (status == BR_OK) status = br_gpu_event_record(feed->taken[i], &feed->stage->state->gpu, &error);
     if (status != BR_OK) return br_stage_fail(feed->stage, status, "%s", error.text);
     feed->sent[i] = true;
     feed->nsent++;

@@ -1,5 +1,7 @@
 /* history.c - what has passed, as stages see it: see runtime/stage.h. */
-#include "runtime/graph/graph.h"
+#include "buffers/history.h"
+#include "runtime/run/state.h"
+#include "runtime/stage_history.h"
 
 #include <stdlib.h>
 
@@ -71,5 +73,5 @@ void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_frame *
 void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count)
 {
     if ((unsigned)which < BR_DUMP_COUNT)
-        atomic_fetch_add_explicit(&stage->counters.dumps[which], count, memory_order_relaxed);
+        atomic_fetch_add_explicit(&stage->state->counters.dumps[which], count, memory_order_relaxed);
 }

@@ -8,8 +8,10 @@
 
 #include <errno.h>
 #include <ev.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@ struct br_run {
     ev_async ended;
     ev_timer progress, stats, watchdog;
     ev_signal interrupt, terminate, hangup, report;
+    int stats_fd; /* of the statistics file, which is locked; -1: there is none */
     uint64_t start_ns;
     unsigned signals;       /* that ask for an end, so far */
     bool asked;             /* to end, by a guest */
@@ -40,23 +43,48 @@ static struct br_run_times times_now(const struct br_run *run)
     return br_run_times(run->graph, run->start_ns, br_clock_ns());
 }
 
-/* Replaces the file in one step, so that whoever reads it while the pipeline runs never sees half of one. */
-static int write_stats(const struct br_run *run, int exit_status)
+/* The statistics file stays open and locked, so that a second run with the same name is refused. The system
+ * drops the lock of a run that dies. A file system without locks refuses nobody. */
+static bool is_locked(int fd)
 {
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+static int check_alone(const char *path, struct br_error *error)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool locked = is_locked(fd);
+    if (fd >= 0) close(fd);
+    if (!locked) return BR_OK;
+    return br_fail(error, BR_E_IO, "another run writes %s now; expected another name, or that it has ended",
+                   path);
+}
+
+/* Replaces the file in one step, so that whoever reads it while the pipeline runs never sees half of one. */
+static int write_stats(struct br_run *run, int exit_status)
+{
+    const char *path = run->options->stats_path;
     char temporary[4096];
     struct br_run_times times = times_now(run);
-    snprintf(temporary, sizeof temporary, "%s.part", run->options->stats_path);
+    snprintf(temporary, sizeof temporary, "%s.part", path);
     struct br_error error = {0};
     FILE *file = NULL; /* a device in its place is told before there is anything beside it */
-    if (br_output_check(run->options->stats_path, &error) == BR_OK)
+    if (br_output_check(path, &error) == BR_OK && (run->stats_fd >= 0 || check_alone(path, &error) == BR_OK))
         file = br_output_stream(temporary, true, &error);
     if (file != NULL) {
+        int fd = fcntl(fileno(file), F_DUPFD_CLOEXEC, 0);
+        (void)is_locked(fd);
         br_report_json(run->graph, &times, exit_status, file);
         bool bad = ferror(file) != 0;
         bad |= fclose(file) != 0;
         if (bad) br_fail(&error, BR_E_IO, "cannot write %s: %s", temporary, strerror(errno));
-        if (!bad && br_output_rename(temporary, run->options->stats_path, &error) == BR_OK) return BR_OK;
+        if (!bad && br_output_rename(temporary, path, &error) == BR_OK) {
+            if (run->stats_fd >= 0) close(run->stats_fd);
+            run->stats_fd = fd;
+            return BR_OK;
+        }
         unlink(temporary);
+        if (fd >= 0) close(fd);
     }
     br_log(run->graph->log, BR_LOG_ERROR, NULL, "the statistics file: %s", error.text);
     return BR_E_IO;
@@ -210,14 +238,15 @@ static void watch(struct br_run *run)
     ev_timer_init(&run->watchdog, on_watchdog, 0.25, 0.25);
     run->interrupt.data = run->terminate.data = run->hangup.data = run->report.data = run;
     run->progress.data = run->stats.data = run->watchdog.data = run;
-    if (!run->graph->embedded) {
+    if (!run->graph->state->embedded) {
         ev_signal_start(run->ev, &run->interrupt);
         ev_signal_start(run->ev, &run->terminate);
         ev_signal_start(run->ev, &run->report);
     }
     /* A terminal that goes away drains the pipeline too, unless the user (nohup) said that it shall not
      * matter. */
-    bool owned = run->graph->embedded || (run->options->guest != NULL && run->options->guest->owns_hangup);
+    bool owned =
+        run->graph->state->embedded || (run->options->guest != NULL && run->options->guest->owns_hangup);
     if (!owned && (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN))
         ev_signal_start(run->ev, &run->hangup);
     ev_timer_start(run->ev, &run->watchdog);
@@ -245,7 +274,7 @@ static void unwatch(struct br_run *run)
 }
 
 /* The counters, the balance and the statistics file; returns the exit status. */
-static int conclude(const struct br_run *run, int status)
+static int conclude(struct br_run *run, int status)
 {
     const struct br_run_options *options = run->options;
     struct br_run_times times = times_now(run);
@@ -263,11 +292,11 @@ static int leave(struct br_run *run)
 {
     br_pipeline_abort(run->graph);
     br_watchdog_leave(run->graph);
-    run->graph->on_end = NULL;
-    if (run->graph->embedded && run->options->guest != NULL)
+    run->graph->state->on_end = NULL;
+    if (run->graph->state->embedded && run->options->guest != NULL)
         run->options->guest->end(run->options->guest->arg);
     conclude(run, 1);
-    if (run->graph->embedded) return 1;
+    if (run->graph->state->embedded) return 1;
     fflush(NULL);
     _exit(1);
 }
@@ -305,7 +334,7 @@ static int run_stages(struct br_run *run)
 
 int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options)
 {
-    struct br_run run = {.graph = graph, .options = options, .ev = options->ev};
+    struct br_run run = {.graph = graph, .options = options, .ev = options->ev, .stats_fd = -1};
     if (run.ev == NULL) run.ev = ev_default_loop(EVFLAG_AUTO);
     if (run.ev == NULL) {
         br_log(graph->log, BR_LOG_ERROR, NULL, "the event loop cannot be made: %s", strerror(errno));
@@ -313,20 +342,21 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
     }
     /* A write past a file size limit or into a closed pipe shall be an error with a message, not the end
      * of the process. */
-    if (!graph->embedded) signal(SIGXFSZ, SIG_IGN);
-    if (!graph->embedded) signal(SIGPIPE, SIG_IGN);
+    if (!graph->state->embedded) signal(SIGXFSZ, SIG_IGN);
+    if (!graph->state->embedded) signal(SIGPIPE, SIG_IGN);
     ev_async_init(&run.ended, on_stage_end);
     run.ended.data = &run;
     ev_async_start(run.ev, &run.ended);
-    graph->on_end = wake_loop;
-    graph->on_end_arg = &run;
+    graph->state->on_end = wake_loop;
+    graph->state->on_end_arg = &run;
     run.start_ns = br_clock_ns();
     watch(&run);
     bool writable = options->stats_path == NULL || write_stats(&run, -1) == BR_OK;
     int status = writable ? run_stages(&run) : 2; /* better now than after a night's recording */
     unwatch(&run);
+    if (run.stats_fd >= 0) close(run.stats_fd);
     ev_async_stop(run.ev, &run.ended);
-    graph->on_end = NULL;
+    graph->state->on_end = NULL;
     if (options->ev == NULL) ev_loop_destroy(run.ev);
     return status;
 }

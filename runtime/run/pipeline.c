@@ -12,23 +12,24 @@ static void stop_stages(struct br_graph *graph)
 {
     for (size_t s = graph->nstages; s-- > 0;) {
         struct br_stage *stage = graph->order[s];
-        if (!stage->start_called || stage->type->stop == NULL) continue;
-        bool failed_before = stage->error.status != BR_OK;
+        if (!stage->state->start_called || stage->type->stop == NULL) continue;
+        bool failed_before = stage->state->error.status != BR_OK;
         if (stage->device >= 0) br_gpu_use(stage->device, NULL);
         int status = stage->type->stop(stage, stage->self);
         if (status != BR_OK)
-            br_fail(&stage->error, status, "stopping failed with status %d and gave no reason", status);
+            br_fail(&stage->state->error, status, "stopping failed with status %d and gave no reason",
+                    status);
         if (status != BR_OK && !failed_before)
-            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
-        stage->start_called = false;
+            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->state->error.text);
+        stage->state->start_called = false;
     }
 }
 
 /* Once all stages are stopped. */
 static void end_pool(struct br_graph *graph)
 {
-    br_pool_destroy(graph->pool);
-    graph->pool = NULL;
+    br_pool_destroy(graph->state->pool);
+    graph->state->pool = NULL;
 }
 
 /* Threads of GPU stages only enqueue work: microseconds for a frame that takes milliseconds. Spread over
@@ -43,17 +44,17 @@ static void set_affinity(struct br_stage *stage, int home)
     if (stage->affinity.count == 0) {
         if (stage->device < 0 || stage->feeds || home < 0) return; /* what feeds reads: it does work */
         CPU_SET((size_t)home, &set);
-        int error = pthread_setaffinity_np(stage->thread, sizeof set, &set);
+        int error = pthread_setaffinity_np(stage->state->thread, sizeof set, &set);
         if (error != 0)
             br_stage_warn(stage, "its thread cannot be kept on CPU %d with those of the other GPU stages: %s",
                           home, strerror(error));
-        error = pthread_setschedparam(stage->thread, SCHED_BATCH, &(struct sched_param){0});
+        error = pthread_setschedparam(stage->state->thread, SCHED_BATCH, &(struct sched_param){0});
         if (error != 0) br_stage_warn(stage, "its thread cannot be a batch thread: %s", strerror(error));
         return;
     }
     for (size_t i = 0; i < stage->affinity.count; i++)
         if (stage->affinity.value[i] < CPU_SETSIZE) CPU_SET((size_t)stage->affinity.value[i], &set);
-    int error = pthread_setaffinity_np(stage->thread, sizeof set, &set);
+    int error = pthread_setaffinity_np(stage->state->thread, sizeof set, &set);
     if (error != 0) br_stage_warn(stage, "affinity: %s; the thread runs on any CPU", strerror(error));
 }
 
@@ -66,16 +67,16 @@ static int start_threads(struct br_graph *graph, struct br_error *error)
     int status = BR_OK, home = sched_getcpu();
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
         struct br_stage *stage = graph->order[s];
-        int failure = pthread_create(&stage->thread, NULL, br_worker, stage);
+        int failure = pthread_create(&stage->state->thread, NULL, br_worker, stage);
         if (failure != 0) {
             status =
                 br_fail(error, BR_E_NO_MEMORY, "stage '%s': no thread: %s", stage->name, strerror(failure));
             break;
         }
-        stage->has_thread = true;
+        stage->state->has_thread = true;
         char name[16];
         snprintf(name, sizeof name, "%s", stage->name);
-        pthread_setname_np(stage->thread, name);
+        pthread_setname_np(stage->state->thread, name);
         set_affinity(stage, home);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -85,8 +86,8 @@ static int start_threads(struct br_graph *graph, struct br_error *error)
 static void join(struct br_graph *graph)
 {
     for (size_t s = 0; s < graph->nstages; s++) {
-        if (graph->stage[s].has_thread) pthread_join(graph->stage[s].thread, NULL);
-        graph->stage[s].has_thread = false;
+        if (graph->stage[s].state->has_thread) pthread_join(graph->stage[s].state->thread, NULL);
+        graph->stage[s].state->has_thread = false;
     }
 }
 
@@ -96,13 +97,15 @@ static int make_streams(struct br_graph *graph, struct br_error *error)
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = &graph->stage[s];
         if (stage->device < 0) continue;
-        int status = br_gpu_stream_create(&stage->gpu, stage->device, error);
+        int status = br_gpu_stream_create(&stage->state->gpu, stage->device, error);
         if (status != BR_OK) {
             br_error_context(error, "stage '%s'", stage->name);
             return status;
         }
-        for (unsigned i = 0; i < stage->nin; i++) br_reader_set_stream(stage->in[i].reader, &stage->gpu);
-        for (unsigned i = 0; i < stage->nout; i++) br_queue_set_stream(stage->out[i].queue, &stage->gpu);
+        for (unsigned i = 0; i < stage->nin; i++)
+            br_reader_set_stream(stage->in[i].reader, &stage->state->gpu);
+        for (unsigned i = 0; i < stage->nout; i++)
+            br_queue_set_stream(stage->out[i].queue, &stage->state->gpu);
     }
     return BR_OK;
 }
@@ -112,24 +115,50 @@ static void wait_for_gpus(struct br_graph *graph)
 {
     for (size_t s = 0; s < graph->nstages; s++) {
         struct br_stage *stage = graph->order[s];
-        struct br_error error = {0}, *into = stage->error.status == BR_OK ? &stage->error : &error;
-        if (stage->gpu.handle == NULL || br_gpu_stream_wait(&stage->gpu, into) == BR_OK) continue;
+        struct br_error error = {0},
+                        *into = stage->state->error.status == BR_OK ? &stage->state->error : &error;
+        if (stage->state->gpu.handle == NULL || br_gpu_stream_wait(&stage->state->gpu, into) == BR_OK)
+            continue;
         struct br_stage *nobody = NULL;
-        if (atomic_compare_exchange_strong(&graph->first_failed, &nobody, stage))
-            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
+        if (atomic_compare_exchange_strong(&graph->state->first_failed, &nobody, stage))
+            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->state->error.text);
     }
+}
+
+/* Signals are for the main thread, and for none that a stage makes: these inherit the mask. The others, which
+ * nobody handles, end the process as ever. */
+static int start_stages(struct br_graph *graph, struct br_error *error)
+{
+    static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    sigset_t mask, before;
+    sigemptyset(&mask);
+    for (size_t i = 0; i < sizeof handled / sizeof *handled; i++) sigaddset(&mask, handled[i]);
+    pthread_sigmask(SIG_BLOCK, &mask, &before);
+    int status = BR_OK;
+    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
+        struct br_stage *stage = graph->order[s];
+        if (stage->type->start == NULL && stage->type->stop == NULL) continue;
+        stage->state->start_called = true;
+        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
+        if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
+        if (status != BR_OK) {
+            br_fail(&stage->state->error, status, "it could not start (status %d) and gave no reason",
+                    status);
+            br_fail(error, status, "stage '%s': %s", stage->name, stage->state->error.text);
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
 }
 
 int br_pipeline_start(struct br_graph *graph, struct br_error *error)
 {
     if (graph->gpu_wanted && graph->ngpus == 0)
         br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
-    for (size_t s = 0; s < graph->nstages; s++)
-        atomic_store(&graph->stage[s].counters.latency_ns, INT64_MIN);
     int status = make_streams(graph, error);
     if (status != BR_OK) return status;
-    graph->pool = br_pool_create(graph->threads, graph->cpus.value, graph->cpus.count);
-    if (graph->pool == NULL)
+    graph->state->pool = br_pool_create(graph->threads, graph->cpus.value, graph->cpus.count);
+    if (graph->state->pool == NULL)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %u threads", graph->threads);
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++)
         for (unsigned i = 0; i < graph->order[s]->nout && status == BR_OK; i++)
@@ -139,17 +168,7 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
                          (double)br_graph_bytes(graph) / (1 << 20));
         return status;
     }
-    for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
-        struct br_stage *stage = graph->order[s];
-        if (stage->type->start == NULL && stage->type->stop == NULL) continue;
-        stage->start_called = true;
-        if (stage->device >= 0) br_gpu_use(stage->device, NULL);
-        if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
-        if (status != BR_OK) {
-            br_fail(&stage->error, status, "it could not start (status %d) and gave no reason", status);
-            br_fail(error, status, "stage '%s': %s", stage->name, stage->error.text);
-        }
-    }
+    if (status == BR_OK) status = start_stages(graph, error);
     if (status == BR_OK) status = br_updates_start(graph, error);
     if (status == BR_OK) {
         status = start_threads(graph, error);
@@ -163,11 +182,11 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
 
 void br_pipeline_drain(struct br_graph *graph)
 {
-    pthread_mutex_lock(&graph->mutex);
-    graph->stop_signalled = true;
-    atomic_store(&graph->stopping, true);
-    pthread_cond_broadcast(&graph->wake);
-    pthread_mutex_unlock(&graph->mutex);
+    pthread_mutex_lock(&graph->state->mutex);
+    graph->state->stop_signalled = true;
+    atomic_store(&graph->state->stopping, true);
+    pthread_cond_broadcast(&graph->state->wake);
+    pthread_mutex_unlock(&graph->state->mutex);
 }
 
 void br_pipeline_abort(struct br_graph *graph)
@@ -180,7 +199,7 @@ void br_pipeline_abort(struct br_graph *graph)
 bool br_pipeline_ended(const struct br_graph *graph)
 {
     for (size_t s = 0; s < graph->nstages; s++)
-        if (!atomic_load(&graph->stage[s].ended)) return false;
+        if (!atomic_load(&graph->stage[s].state->ended)) return false;
     return true;
 }
 
@@ -191,13 +210,15 @@ int br_pipeline_finish(struct br_graph *graph, struct br_error *error)
     br_updates_close(graph);
     stop_stages(graph);
     end_pool(graph);
-    const struct br_stage *first = atomic_load(&graph->first_failed);
+    const struct br_stage *first = atomic_load(&graph->state->first_failed);
     if (first != NULL)
-        return br_fail(error, first->error.status, "stage '%s': %s", first->name, first->error.text);
+        return br_fail(error, first->state->error.status, "stage '%s': %s", first->name,
+                       first->state->error.text);
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
-        if (stage->error.status != BR_OK)
-            return br_fail(error, stage->error.status, "stage '%s': %s", stage->name, stage->error.text);
+        if (stage->state->error.status != BR_OK)
+            return br_fail(error, stage->state->error.status, "stage '%s': %s", stage->name,
+                           stage->state->error.text);
     }
     return BR_OK;
 }

@@ -2,7 +2,15 @@
 #ifndef BEAMRING_RUNTIME_RUN_PIPELINE_H
 #define BEAMRING_RUNTIME_RUN_PIPELINE_H
 
-#include "runtime/graph/graph.h"
+#include "runtime/run/state.h"
+
+/* Turns a configuration into a graph with its state. The arguments and errors are those of br_graph_read and
+ * br_graph_describe (runtime/graph/graph.h). */
+int br_pipeline_build(struct br_graph **graph, struct br_config *config, struct br_log *log,
+                      struct br_ranks *ranks, bool only_shown, struct br_error *error);
+
+/* NULL is allowed. After br_pipeline_finish, if br_pipeline_start succeeded. */
+void br_pipeline_destroy(struct br_graph *graph);
 
 /* Reserves the queues' memory, calls every stage's start, and starts the threads. On failure everything
  * that was started is stopped again. Errors: BR_E_NO_MEMORY (what was asked), or those of a stage's start;

@@ -10,8 +10,9 @@ static uint64_t cpu_ns(const struct br_stage *stage)
 {
     struct timespec t = {0};
     clockid_t clock;
-    if (atomic_load(&stage->ended) || !stage->has_thread) return atomic_load(&stage->counters.cpu_ns);
-    if (pthread_getcpuclockid(stage->thread, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
+    if (atomic_load(&stage->state->ended) || !stage->state->has_thread)
+        return atomic_load(&stage->state->counters.cpu_ns);
+    if (pthread_getcpuclockid(stage->state->thread, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -23,7 +24,7 @@ const struct br_loss_words br_losses[BR_LOSS_COUNT] = {
 
 uint64_t br_stage_lost(const struct br_stage *stage, enum br_loss reason)
 {
-    return atomic_load_explicit(&stage->counters.lost[reason], memory_order_relaxed);
+    return atomic_load_explicit(&stage->state->counters.lost[reason], memory_order_relaxed);
 }
 
 void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t)
@@ -47,12 +48,12 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
         t->out_samples = q.samples;
     }
     for (unsigned i = 0; i < BR_LOSS_COUNT; i++) t->lost_samples += br_stage_lost(stage, i);
-    t->cpu_ns = cpu_ns(stage) + atomic_load_explicit(&stage->counters.helped_ns, memory_order_relaxed);
-    t->busy_ns = atomic_load_explicit(&stage->counters.busy_ns, memory_order_relaxed);
-    t->calls = atomic_load_explicit(&stage->counters.calls, memory_order_relaxed);
-    t->saturated = atomic_load_explicit(&stage->counters.saturated, memory_order_relaxed);
-    uint64_t gpu_ns = atomic_load_explicit(&stage->counters.gpu_ns, memory_order_relaxed);
-    uint64_t sampled = atomic_load_explicit(&stage->counters.gpu_calls, memory_order_relaxed);
+    t->cpu_ns = cpu_ns(stage) + atomic_load_explicit(&stage->state->counters.helped_ns, memory_order_relaxed);
+    t->busy_ns = atomic_load_explicit(&stage->state->counters.busy_ns, memory_order_relaxed);
+    t->calls = atomic_load_explicit(&stage->state->counters.calls, memory_order_relaxed);
+    t->saturated = atomic_load_explicit(&stage->state->counters.saturated, memory_order_relaxed);
+    uint64_t gpu_ns = atomic_load_explicit(&stage->state->counters.gpu_ns, memory_order_relaxed);
+    uint64_t sampled = atomic_load_explicit(&stage->state->counters.gpu_calls, memory_order_relaxed);
     t->gpu_ns_per_call = sampled > 0 ? (double)gpu_ns / (double)sampled : 0;
 }
 
@@ -78,12 +79,12 @@ static bool stage_balances(const struct br_stage *stage, FILE *out)
 {
     struct br_stage_totals t;
     br_stage_get_totals(stage, &t);
-    if (stage->nin == 0 || !atomic_load(&stage->completed)) return true;
+    if (stage->nin == 0 || !atomic_load(&stage->state->completed)) return true;
     bool ok = true;
     for (unsigned i = 0; i < stage->nout; i++) {
         struct br_queue_counters q;
         br_queue_get_counters(stage->out[i].queue, &q);
-        uint64_t gained = atomic_load_explicit(&stage->counters.gained, memory_order_relaxed);
+        uint64_t gained = atomic_load_explicit(&stage->state->counters.gained, memory_order_relaxed);
         if (q.samples + t.lost_samples == t.in_samples + gained) continue;
         ok = false;
         if (out != NULL)
@@ -165,10 +166,6 @@ static void print_stage(const struct br_stage *stage, FILE *out)
 {
     struct br_stage_totals t;
     char text[5][BRIEF];
-    if (stage->absorbed_by != NULL) {
-        fprintf(out, "  %-20.20s done by '%s'\n", stage->name, stage->absorbed_by->name);
-        return;
-    }
     br_stage_get_totals(stage, &t);
     uint64_t frames = stage->nin > 0 ? t.in_frames : t.out_frames;
     fprintf(out, "  %-20.20s %7s %7s %7s %7s %9s %8.2f %8.2f %8.2f %8.2f %9.1f\n", stage->name,
@@ -215,7 +212,7 @@ static void print_queue(const struct br_edge *edge, FILE *out)
                 brief(r.dropped_samples, text[3]), brief(r.discarded_samples, text[4]));
         if (link == edge->readers) fprintf(out, "  %u/%u/%u", q.fill, q.max_fill, q.depth);
         fputc('\n', out);
-        if (r.held_samples > 0 && edge->producer->graph->left_behind)
+        if (r.held_samples > 0 && edge->producer->graph->state->left_behind)
             fprintf(out, "  %-20s and %" PRIu64 " samples of '%s' are with '%s', which has not come back\n",
                     "", r.held_samples, edge->name, link->stage->name);
     }
@@ -237,7 +234,7 @@ void br_report_text(const struct br_graph *graph, const struct br_run_times *tim
             real_time_factor(times));
     print_stages(graph, out);
     print_queues(graph, out);
-    if (br_pipeline_ended(graph) || graph->left_behind)
+    if (br_pipeline_ended(graph) || graph->state->left_behind)
         fprintf(out, "\nbalance: %s\n",
                 br_balance_ok(graph, NULL) ? "every sample is accounted for" : "DOES NOT ADD UP");
 }
@@ -313,7 +310,7 @@ static void json_counted(const struct br_stage *stage, FILE *out)
         }
         fputs(first ? "" : ", ", out);
         json_string(out, c->what);
-        fprintf(out, ": %" PRIu64, atomic_load_explicit(&stage->counted[i], memory_order_relaxed));
+        fprintf(out, ": %" PRIu64, atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed));
     }
     fputs(stage->ncounters > 0 ? "}}" : "}", out);
 }
@@ -326,10 +323,6 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     json_string(out, stage->name);
     fputs(", \"stage\": ", out);
     json_string(out, stage->type->name);
-    if (stage->absorbed_by != NULL) {
-        fputs(", \"done_by\": ", out);
-        json_string(out, stage->absorbed_by->name);
-    }
     fprintf(out,
             ", \"in_frames\": %" PRIu64 ", \"in_samples\": %" PRIu64 ", \"out_frames\": %" PRIu64
             ", \"out_samples\": %" PRIu64 ", \"out_missing\": %" PRIu64 ", \"saturated\": %" PRIu64
@@ -338,10 +331,10 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     if (stage->device >= 0)
         fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device,
                 t.gpu_ns_per_call * 1e-9 * (double)t.calls);
-    uint64_t gained = atomic_load_explicit(&stage->counters.gained, memory_order_relaxed);
+    uint64_t gained = atomic_load_explicit(&stage->state->counters.gained, memory_order_relaxed);
     if (gained > 0) fprintf(out, ", \"gained_samples\": %" PRIu64, gained);
     json_memory("memory", &stage->memory, out);
-    json_memory("held", &stage->held, out);
+    json_memory("held", &stage->state->held, out);
     fprintf(out,
             ", \"busy_s\": %.6f, \"cpu_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {",
             (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9,
@@ -354,8 +347,8 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     json_counted(stage, out);
     fputs(", \"error\": ", out);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
-    if (atomic_load(&stage->ended) && stage->error.status != BR_OK)
-        json_string(out, stage->error.text);
+    if (atomic_load(&stage->state->ended) && stage->state->error.status != BR_OK)
+        json_string(out, stage->state->error.text);
     else
         fputs("null", out);
     fputc('}', out);

@@ -1,6 +1,8 @@
 /* stage.c - the runtime's side of runtime/stage.h: what a stage may ask for. */
 #include "buffers/clock.h"
-#include "runtime/graph/graph.h"
+#include "runtime/ranks.h"
+#include "runtime/run/state.h"
+#include "runtime/stage_updates.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,6 +78,11 @@ const void *br_stage_running(const struct br_stage *stage)
     return NULL;
 }
 
+int64_t br_stage_run_ns(const struct br_stage *stage)
+{
+    return stage->graph->run_ns;
+}
+
 const char *br_stage_name(const struct br_stage *stage)
 {
     return stage->name;
@@ -90,7 +97,7 @@ static int fail(struct br_stage *stage, int status, const struct br_node *at, co
     if (stage->phase == BR_PHASE_CONFIGURE)
         br_config_error(config_of(stage), at, "stage '%s': %s", stage->name, text);
     else
-        br_fail(&stage->error, status, "%s", text);
+        br_fail(&stage->state->error, status, "%s", text);
     return status;
 }
 
@@ -122,7 +129,10 @@ int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (!stage->graph->only_shown) return br_stage_fail_at(stage, param, "%s", text);
+    if (!stage->graph->only_shown) {
+        stage->graph->not_now++;
+        return br_stage_fail_at(stage, param, "%s", text);
+    }
     br_stage_warn(stage, "%s: %s; it could not run now", param, text);
     return BR_OK;
 }
@@ -149,7 +159,7 @@ int br_stage_device(const struct br_stage *stage)
 
 void *br_stage_stream(const struct br_stage *stage)
 {
-    return stage->gpu.handle;
+    return stage->state->gpu.handle;
 }
 
 int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
@@ -161,7 +171,7 @@ int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const 
             memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
         return BR_OK;
     }
-    int status = br_gpu_move_rows(to, to_pitch, from, from_pitch, width, rows, &stage->gpu, &error);
+    int status = br_gpu_move_rows(to, to_pitch, from, from_pitch, width, rows, &stage->state->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
@@ -172,7 +182,7 @@ int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, 
         for (size_t i = 0; i < rows; i++) memset((char *)to + i * pitch, byte, width);
         return BR_OK;
     }
-    int status = br_gpu_set_rows(to, pitch, byte, width, rows, &stage->gpu, &error);
+    int status = br_gpu_set_rows(to, pitch, byte, width, rows, &stage->state->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
@@ -183,8 +193,8 @@ int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t
         memcpy(to, from, bytes);
         return BR_OK;
     }
-    int status = br_gpu_copy(to, from, bytes, &stage->gpu, &error);
-    if (status == BR_OK) status = br_gpu_stream_wait(&stage->gpu, &error);
+    int status = br_gpu_copy(to, from, bytes, &stage->state->gpu, &error);
+    if (status == BR_OK) status = br_gpu_stream_wait(&stage->state->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
@@ -207,14 +217,14 @@ void br_stage_warn(struct br_stage *stage, const char *format, ...)
 void br_stage_trouble(struct br_stage *stage, const char *text)
 {
     uint64_t words[BR_TROUBLE_WORDS] = {0};
-    if (text == NULL && atomic_load_explicit(&stage->trouble[0], memory_order_relaxed) == 0) return;
+    if (text == NULL && atomic_load_explicit(&stage->state->trouble[0], memory_order_relaxed) == 0) return;
     snprintf((char *)words, sizeof words, "%s", text != NULL ? text : "");
-    br_board_write(&stage->trouble_version, stage->trouble, words, BR_TROUBLE_WORDS);
+    br_board_write(&stage->state->trouble_version, stage->state->trouble, words, BR_TROUBLE_WORDS);
 }
 
 void br_stage_waits_for(struct br_stage *stage, const char *what)
 {
-    atomic_store_explicit(&stage->waits_for, what, memory_order_relaxed);
+    atomic_store_explicit(&stage->state->waits_for, what, memory_order_relaxed);
 }
 
 /* Only the stage's own thread adds, so that a load and a store do; no locked instruction is needed. */
@@ -226,31 +236,35 @@ static void add(_Atomic uint64_t *counter, uint64_t n)
 
 void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
 {
-    if (values > 0) add(&stage->counters.saturated, values);
+    if (values > 0) add(&stage->state->counters.saturated, values);
 }
 
 void br_stage_has_counters(struct br_stage *stage, const struct br_counter *counters, size_t count)
 {
     stage->counter = counters;
-    stage->counted = br_stage_alloc(stage, count * sizeof *stage->counted);
     stage->ncounters = count;
 }
 
 void br_stage_count(struct br_stage *stage, size_t i, uint64_t value)
 {
-    if (i < stage->ncounters && value > atomic_load_explicit(&stage->counted[i], memory_order_relaxed))
-        atomic_store_explicit(&stage->counted[i], value, memory_order_relaxed);
+    if (i < stage->ncounters && value > atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed))
+        atomic_store_explicit(&stage->state->counted[i], value, memory_order_relaxed);
 }
 
 void br_stage_holds(struct br_stage *stage, const struct br_memory *memory)
 {
-    stage->held = memory != NULL ? *memory : (struct br_memory){0};
+    stage->state->held = memory != NULL ? *memory : (struct br_memory){0};
 }
 
 void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples)
 {
     if ((unsigned)reason >= BR_LOSS_COUNT) reason = BR_LOST_OTHER; /* a plugin newer than this beamring */
-    if (samples > 0) add(&stage->counters.lost[reason], samples);
+    if (samples > 0) add(&stage->state->counters.lost[reason], samples);
+}
+
+void br_stage_count_gained(struct br_stage *stage, uint64_t samples)
+{
+    add(&stage->state->counters.gained, samples);
 }
 
 struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead)
@@ -270,32 +284,33 @@ unsigned br_stage_threads(const struct br_stage *stage)
  * that the run fails when it comes back. */
 static int misused(struct br_stage *stage)
 {
-    atomic_store(&stage->misused, true);
+    atomic_store(&stage->state->misused, true);
     return BR_E_INTERNAL;
 }
 
 int br_stage_parallel_begin(struct br_stage *stage, unsigned most, size_t jobs, br_stage_work *work,
                             void *arg)
 {
-    if (br_pool_in_job() || stage->in_round) return misused(stage);
-    br_round_begin(&stage->round, stage->graph->pool, most, jobs, work, arg);
-    stage->in_round = true;
+    if (br_pool_in_job() || stage->state->in_round) return misused(stage);
+    br_round_begin(&stage->state->round, stage->graph->state->pool, most, jobs, work, arg);
+    stage->state->in_round = true;
     return BR_OK;
 }
 
 int br_stage_parallel_add(struct br_stage *stage, size_t more)
 {
-    if (br_pool_in_job() || !stage->in_round) return misused(stage);
-    br_round_add(&stage->round, more);
+    if (br_pool_in_job() || !stage->state->in_round) return misused(stage);
+    br_round_add(&stage->state->round, more);
     return BR_OK;
 }
 
 int br_stage_parallel_end(struct br_stage *stage)
 {
-    if (br_pool_in_job() || !stage->in_round) return misused(stage);
-    br_round_end(&stage->round);
-    stage->in_round = false;
-    add(&stage->counters.helped_ns, atomic_load_explicit(&stage->round.helped_ns, memory_order_relaxed));
+    if (br_pool_in_job() || !stage->state->in_round) return misused(stage);
+    br_round_end(&stage->state->round);
+    stage->state->in_round = false;
+    add(&stage->state->counters.helped_ns,
+        atomic_load_explicit(&stage->state->round.helped_ns, memory_order_relaxed));
     return BR_OK;
 }
 
@@ -307,19 +322,21 @@ int br_stage_parallel(struct br_stage *stage, size_t jobs, br_stage_work *work, 
 
 bool br_stage_stopping(const struct br_stage *stage)
 {
-    return atomic_load_explicit(&stage->graph->stopping, memory_order_relaxed);
+    return atomic_load_explicit(&stage->graph->state->stopping, memory_order_relaxed);
 }
 
 bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
 {
     struct br_graph *graph = stage->graph;
     struct timespec until = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-    atomic_store_explicit(&stage->process_since, 0, memory_order_relaxed); /* it does not hang: it sleeps */
-    pthread_mutex_lock(&graph->mutex);
-    while (!graph->stop_signalled && pthread_cond_timedwait(&graph->wake, &graph->mutex, &until) != ETIMEDOUT)
+    atomic_store_explicit(&stage->state->process_since, 0,
+                          memory_order_relaxed); /* it does not hang: it sleeps */
+    pthread_mutex_lock(&graph->state->mutex);
+    while (!graph->state->stop_signalled &&
+           pthread_cond_timedwait(&graph->state->wake, &graph->state->mutex, &until) != ETIMEDOUT)
         continue;
-    bool stopping = graph->stop_signalled;
-    pthread_mutex_unlock(&graph->mutex);
-    atomic_store_explicit(&stage->process_since, br_clock_ns(), memory_order_relaxed);
+    bool stopping = graph->state->stop_signalled;
+    pthread_mutex_unlock(&graph->state->mutex);
+    atomic_store_explicit(&stage->state->process_since, br_clock_ns(), memory_order_relaxed);
     return stopping;
 }

@@ -6,12 +6,12 @@
 
 uint64_t br_update_due(struct br_stage *stage, uint64_t end)
 {
-    struct br_stage_updates *u = &stage->updates;
+    struct br_stage_updates *u = &stage->state->updates;
     if (atomic_load(&u->first) == NULL) return end; /* nearly always */
-    pthread_mutex_lock(&stage->graph->updates->mutex);
+    pthread_mutex_lock(&stage->graph->state->updates->mutex);
     const struct br_change *first = atomic_load(&u->first);
     uint64_t sample = first != NULL && first->sample < end ? first->sample : end;
-    pthread_mutex_unlock(&stage->graph->updates->mutex);
+    pthread_mutex_unlock(&stage->graph->state->updates->mutex);
     return sample;
 }
 
@@ -23,7 +23,7 @@ static void say_taken(struct br_stage_updates *u, uint64_t end)
 
 uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
 {
-    if (stage->nin == 0) say_taken(&stage->updates, end); /* no frame that comes in says it */
+    if (stage->nin == 0) say_taken(&stage->state->updates, end); /* no frame that comes in says it */
     return br_update_due(stage, end);
 }
 
@@ -31,7 +31,7 @@ uint64_t br_stage_next_update(struct br_stage *stage, uint64_t end)
  * their values as well. */
 static struct br_change *take_due(struct br_stage *stage, uint64_t sample)
 {
-    struct br_stage_updates *u = &stage->updates;
+    struct br_stage_updates *u = &stage->state->updates;
     struct br_change *c = atomic_load(&u->first);
     if (c == NULL || c->sample > sample) return NULL;
     while (c->next != NULL && c->next->sample <= sample) {
@@ -48,26 +48,25 @@ static struct br_change *take_due(struct br_stage *stage, uint64_t sample)
 
 void br_stage_update(struct br_stage *stage, uint64_t sample)
 {
-    pthread_mutex_t *mutex = &stage->graph->updates->mutex;
+    pthread_mutex_t *mutex = &stage->graph->state->updates->mutex;
     pthread_mutex_lock(mutex);
     struct br_change *c = take_due(stage, sample);
     pthread_mutex_unlock(mutex);
     if (c == NULL) return;
     stage->type->commit(stage, stage->self, c->fresh->self, sample);
-    const struct br_stage *runs = stage->absorbed_by != NULL ? stage->absorbed_by : stage;
-    if (runs->device >= 0) br_gpu_event_record(c->old_unused, &runs->gpu, NULL);
+    if (stage->device >= 0) br_gpu_event_record(c->old_unused, &stage->state->gpu, NULL);
     pthread_mutex_lock(mutex);
     c->held_from = sample;
     c->committed = true;
     br_held_begin(stage, c->held, sample);
-    c->next = stage->updates.used;
-    stage->updates.used = c;
+    c->next = stage->state->updates.used;
+    stage->state->updates.used = c;
     pthread_mutex_unlock(mutex);
 }
 
 void br_updates_take(struct br_stage *stage, const struct br_frame *in)
 {
-    say_taken(&stage->updates, in->first + in->samples);
+    say_taken(&stage->state->updates, in->first + in->samples);
     if ((stage->type->flags & BR_STAGE_COMMITS) != 0) return;
     if (br_update_due(stage, in->first + 1) <= in->first) br_stage_update(stage, in->first);
 }

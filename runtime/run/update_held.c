@@ -19,9 +19,9 @@ bool br_held_make(struct br_change *change, const struct br_change *before)
     struct br_held *held = calloc(1, sizeof *held + count * sizeof *held->source);
     if (held == NULL) return false;
     held->count = count;
-    pthread_mutex_lock(&change->stage->graph->updates->mutex);
+    pthread_mutex_lock(&change->stage->graph->state->updates->mutex);
     if (before != NULL) memcpy(held->source, before->held->source, count * sizeof *held->source);
-    pthread_mutex_unlock(&change->stage->graph->updates->mutex);
+    pthread_mutex_unlock(&change->stage->graph->state->updates->mutex);
     for (size_t i = 0; i < count; i++) {
         if (br_node_get(change->given, type->updates[i]) == NULL) continue;
         struct br_held_source *source = &held->source[i];
@@ -36,7 +36,7 @@ bool br_held_make(struct br_change *change, const struct br_change *before)
 /* Each source begins where its values began to hold: here, or earlier if they held already. */
 void br_held_begin(struct br_stage *stage, struct br_held *held, uint64_t sample)
 {
-    struct br_stage_updates *u = &stage->updates;
+    struct br_stage_updates *u = &stage->state->updates;
     held->from = sample;
     for (size_t i = 0; i < held->count; i++) {
         const struct br_held_source *before = u->held != NULL ? &u->held->source[i] : NULL;
@@ -45,20 +45,20 @@ void br_held_begin(struct br_stage *stage, struct br_held *held, uint64_t sample
     }
     held->older = u->held;
     u->held = held;
-    atomic_fetch_add(&stage->graph->updates->commits, 1);
+    atomic_fetch_add(&stage->graph->state->updates->commits, 1);
 }
 
 void br_held_tidy(struct br_stage *stage)
 {
     size_t kept = 0;
     struct br_held *rest = NULL;
-    pthread_mutex_lock(&stage->graph->updates->mutex);
-    for (struct br_held *h = stage->updates.held; h != NULL && rest == NULL; h = h->older) {
+    pthread_mutex_lock(&stage->graph->state->updates->mutex);
+    for (struct br_held *h = stage->state->updates.held; h != NULL && rest == NULL; h = h->older) {
         if (++kept < BR_HELD_KEPT) continue;
         rest = h->older;
         h->older = NULL;
     }
-    pthread_mutex_unlock(&stage->graph->updates->mutex);
+    pthread_mutex_unlock(&stage->graph->state->updates->mutex);
     br_held_free(rest);
 }
 
@@ -73,15 +73,13 @@ void br_held_free(struct br_held *held)
 
 /* --- what is upstream --- */
 
-/* Marks all stages before one: in `order`, producers come before their readers. One whose work the stage does
- * too has lost its queues. */
+/* Marks all stages before one: in `order`, producers come before their readers. */
 static void mark_before(const struct br_graph *graph, const struct br_stage *stage, bool *before)
 {
     memset(before, 0, graph->nstages * sizeof *before);
     for (size_t o = graph->nstages; o-- > 0;) {
         const struct br_stage *at = graph->order[o];
         if (at != stage && !before[at - graph->stage]) continue;
-        if (at->absorbed != NULL) before[at->absorbed - graph->stage] = true;
         for (unsigned i = 0; i < at->nin; i++)
             if (at->in[i].edge != NULL) before[at->in[i].edge->producer - graph->stage] = true;
     }
@@ -101,8 +99,9 @@ void br_held_find_sources(struct br_graph *graph)
             before[other - graph->stage] = before[other - graph->stage] && other->type->updates != NULL;
             n += before[other - graph->stage];
         }
-        stage->source = br_config_alloc(graph->config, n * sizeof(struct br_stage *));
+        stage->state->source = br_config_alloc(graph->config, n * sizeof(struct br_stage *));
         for (size_t o = 0; n > 0 && o < graph->nstages; o++)
-            if (before[graph->order[o] - graph->stage]) stage->source[stage->nsources++] = graph->order[o];
+            if (before[graph->order[o] - graph->stage])
+                stage->state->source[stage->state->nsources++] = graph->order[o];
     }
 }

@@ -48,26 +48,26 @@ static void put_sources(struct text *t, const struct br_stage *stage, const stru
 
 static const struct br_held *held_at(const struct br_stage *stage, uint64_t sample)
 {
-    const struct br_held *h = stage->updates.held;
+    const struct br_held *h = stage->state->updates.held;
     while (h != NULL && h->from > sample) h = h->older;
     return h;
 }
 
 bool br_stage_follows_updates(const struct br_stage *stage)
 {
-    return stage->nsources > 0;
+    return stage->state->nsources > 0;
 }
 
 size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sample, char *text, size_t size)
 {
-    struct br_updates *updates = stage->graph->updates;
+    struct br_updates *updates = stage->graph->state->updates;
     struct text t = {text, size, 0};
     if (size > 0) text[0] = '\0';
     if (atomic_load(&updates->commits) == 0) return 0;
     pthread_mutex_lock(&updates->mutex);
-    for (size_t i = 0; i < stage->nsources; i++) {
-        const struct br_held *held = held_at(stage->source[i], sample);
-        if (held != NULL) put_sources(&t, stage->source[i], held, 0, UINT64_MAX);
+    for (size_t i = 0; i < stage->state->nsources; i++) {
+        const struct br_held *held = held_at(stage->state->source[i], sample);
+        if (held != NULL) put_sources(&t, stage->state->source[i], held, 0, UINT64_MAX);
     }
     pthread_mutex_unlock(&updates->mutex);
     return t.used;
@@ -89,13 +89,13 @@ static void put_begun(struct text *t, const struct br_stage *stage, const struct
 size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint64_t end, char *text,
                               size_t size)
 {
-    struct br_updates *updates = stage->graph->updates;
+    struct br_updates *updates = stage->graph->state->updates;
     struct text t = {text, size, 0};
     if (size > 0) text[0] = '\0';
     if (atomic_load(&updates->commits) == 0) return 0;
     pthread_mutex_lock(&updates->mutex);
-    for (size_t i = 0; i < stage->nsources; i++)
-        put_begun(&t, stage->source[i], stage->source[i]->updates.held, first, end);
+    for (size_t i = 0; i < stage->state->nsources; i++)
+        put_begun(&t, stage->state->source[i], stage->state->source[i]->state->updates.held, first, end);
     pthread_mutex_unlock(&updates->mutex);
     return t.used;
 }

@@ -1,5 +1,6 @@
 /* update_request.c - what an update asks for: its id, its moment, its stages; and a digest of its values. See
  * updates.h. */
+#include "buffers/numbers.h"
 #include "buffers/regular_file.h"
 #include "runtime/run/updates.h"
 
@@ -45,7 +46,7 @@ static void read_moment(struct br_config *config, const struct br_node *at, stru
     request->time_ns = m.time_ns;
 }
 
-static struct br_stage *find_stage(struct br_graph *graph, const char *name)
+struct br_stage *br_update_stage(struct br_graph *graph, const char *name)
 {
     for (size_t s = 0; s < graph->nfile; s++)
         if (strcmp(graph->stage[s].name, name) == 0) return &graph->stage[s];
@@ -81,7 +82,7 @@ static void read_stages(struct br_graph *graph, struct br_config *config, const 
     request->stage = br_config_alloc(config, map->count * sizeof(struct br_stage *));
     request->values = br_config_alloc(config, map->count * sizeof(struct br_node *));
     for (size_t i = 0; i < map->count; i++) {
-        struct br_stage *stage = find_stage(graph, map->key[i]->text);
+        struct br_stage *stage = br_update_stage(graph, map->key[i]->text);
         if (stage == NULL) {
             report_unknown(graph, config, map->key[i]);
         } else if (stage->type->updates == NULL) {
@@ -123,8 +124,8 @@ static void check_files(struct br_config *config, const struct br_update_request
     for (size_t i = 0; i < request->nstages; i++)
         for (size_t k = 0; k < request->values[i]->count; k++) {
             const char *name = request->values[i]->key[k]->text;
-            const struct br_node *file =
-                br_update_file(br_update_param(request->stage[i]->type, name), request->values[i]->item[k]);
+            const struct br_node *file = br_update_file(br_stage_type_param(request->stage[i]->type, name),
+                                                        request->values[i]->item[k]);
             if (file == NULL || stat(file->text, &info) != 0 || S_ISREG(info.st_mode)) continue;
             br_config_error(config, file, "stage '%s': %s: '%.200s' is %s; expected a file",
                             request->stage[i]->name, name, file->text,
@@ -161,18 +162,11 @@ bool br_update_read(struct br_graph *graph, struct br_config *config, const stru
     return br_config_errors(config) == before;
 }
 
-/* --- the digest: FNV-1a of 64 bits, which tells apart what differs by accident -------------------- */
-
-static uint64_t add_bytes(uint64_t hash, const void *data, size_t bytes)
-{
-    const uint8_t *b = data;
-    for (size_t i = 0; i < bytes; i++) hash = (hash ^ b[i]) * 0x100000001b3u;
-    return hash;
-}
+/* --- the digest -------------------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const char *text)
 {
-    return add_bytes(0xcbf29ce484222325u, text, strlen(text) + 1);
+    return br_fnv(BR_FNV_START, text, strlen(text) + 1);
 }
 
 /* Tables are smaller; of a longer file the beginning and its length count. */
@@ -185,11 +179,11 @@ static uint64_t add_file(uint64_t hash, const char *path)
     FILE *file = br_fopen_regular(path, &bytes, NULL);
     size_t n;
     while (file != NULL && read < MOST_HASHED && (n = fread(block, 1, sizeof block, file)) > 0) {
-        hash = add_bytes(hash, block, n);
+        hash = br_fnv(hash, block, n);
         read += n;
     }
     if (file != NULL) fclose(file);
-    if (bytes > read) hash = add_bytes(hash, &bytes, sizeof bytes);
+    if (bytes > read) hash = br_fnv(hash, &bytes, sizeof bytes);
     return hash;
 }
 
@@ -214,13 +208,13 @@ static uint64_t hash_node(const struct br_node *node)
         hash = hash_of("[");
         for (size_t i = 0; i < node->count; i++) {
             uint64_t item = hash_node(node->item[i]);
-            hash = add_bytes(hash, &item, sizeof item);
+            hash = br_fnv(hash, &item, sizeof item);
         }
         return hash;
     }
     for (size_t i = 0; i < node->count; i++) {
         uint64_t item = hash_node(node->item[i]);
-        hash += add_bytes(hash_of(node->key[i]->text), &item, sizeof item);
+        hash += br_fnv(hash_of(node->key[i]->text), &item, sizeof item);
     }
     return hash;
 }
@@ -237,8 +231,8 @@ static uint64_t hash_values(const struct br_stage_type *type, const struct br_no
     uint64_t hash = 0;
     for (size_t i = 0; i < values->count; i++) {
         const char *name = values->key[i]->text;
-        uint64_t item = hash_value(br_update_param(type, name), values->item[i]);
-        hash += add_bytes(hash_of(name), &item, sizeof item);
+        uint64_t item = hash_value(br_stage_type_param(type, name), values->item[i]);
+        hash += br_fnv(hash_of(name), &item, sizeof item);
     }
     return hash;
 }
@@ -248,7 +242,7 @@ uint64_t br_update_digest(const struct br_update_request *request)
     uint64_t digest = 0;
     for (size_t i = 0; i < request->nstages; i++) {
         uint64_t values = hash_values(request->stage[i]->type, request->values[i]);
-        digest += add_bytes(hash_of(request->stage[i]->name), &values, sizeof values);
+        digest += br_fnv(hash_of(request->stage[i]->name), &values, sizeof values);
     }
     return digest;
 }

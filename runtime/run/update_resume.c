@@ -1,4 +1,15 @@
-/* update_resume.c - updates into the journal, and out of it after a restart. See updates.h and journal.h. */
+/* update_resume.c - updates into the journal, and out of it after a restart. See updates.h and journal.h.
+ *
+ *   journal: 2
+ *   taken: ["5f4dcc3b5aa765d6"]
+ *   updates:
+ *   - {"id": "later", "digest": "8c...", "stages": {"up": {"gain": 5}}, "time_ns": 1700000000000000000}
+ *   - {"id": "noon", "digest": "1f...", "stages": {"up": {"gain": 4}}, "held_from": 8448}
+ *
+ * An update holds since a sample, or is scheduled for a time. `taken` are the entries of the pipeline file's
+ * `updates:` that are not to be scheduled again. Nothing in the file stands for something else: it holds what
+ * came over the network. */
+#include "buffers/numbers.h"
 #include "runtime/run/updates.h"
 
 #include <inttypes.h>
@@ -8,181 +19,267 @@
 
 /* --- into it --- */
 
-static json_t *moment_of(enum br_update_at at, uint64_t sample, int64_t time_ns)
+/* From json_pack(); NULL: no memory. */
+static struct br_config *parse(json_t *json, char **text)
 {
-    if (at == BR_AT_NOW) return json_string("now");
-    return at == BR_AT_TIME ? json_pack("{sI}", "time_ns", (json_int_t)time_ns)
-                            : json_pack("{sI}", "sample", (json_int_t)sample);
+    struct br_config *config = NULL;
+    struct br_error error = {0};
+    *text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(json);
+    if (*text != NULL) br_config_parse_value(&config, "journal", *text, strlen(*text), &error);
+    return config;
 }
 
-static bool is_kept(struct br_graph *graph)
+/* What the journal will say of an update, without its end. NULL: it could not be read again. */
+static char *text_of(json_t *json)
 {
-    return graph->updates->journal.state == BR_JOURNAL_KEPT && !graph->updates->resuming;
+    char *text;
+    struct br_config *config = parse(json, &text);
+    bool good = config != NULL && br_config_errors(config) == 0;
+    br_config_free(config);
+    if (good) text[strlen(text) - 1] = '\0';
+    if (good) return text;
+    free(text);
+    return NULL;
 }
 
-/* Once for all that is lost from here on. */
-static void tell_failure(struct br_graph *graph)
+static bool holds(const struct br_graph *graph, const struct br_update *update)
 {
-    struct br_journal *journal = &graph->updates->journal;
-    br_log(graph->log, BR_LOG_ERROR, NULL,
-           "journal %s: %s; updates from here on hold, but not after a restart", journal->path, journal->why);
+    bool found = false;
+    pthread_mutex_lock(&graph->state->updates->mutex);
+    for (size_t s = 0; s < graph->nfile; s++) {
+        const struct br_held *held = graph->stage[s].state->updates.held;
+        for (size_t i = 0; held != NULL && i < held->count; i++)
+            found = found || held->source[i].number == update->number;
+    }
+    pthread_mutex_unlock(&graph->state->updates->mutex);
+    return found;
 }
 
-bool br_updates_note_scheduled(struct br_graph *graph, struct br_update *update, const struct br_node *root)
+bool br_update_is_kept(const struct br_graph *graph, const struct br_update *update)
 {
-    if (!is_kept(graph)) return false;
+    return update->kept != NULL && (update->state == BR_UPDATE_SCHEDULED ||
+                                    update->state == BR_UPDATE_REJECTED || holds(graph, update));
+}
+
+/* A rejected one could not be resumed: it stays in the file as it was, since what is missing may come
+ * back. */
+static void print_one(const struct br_update *u, FILE *out)
+{
+    fprintf(out, "- %s", u->kept);
+    if (u->state == BR_UPDATE_SCHEDULED)
+        fprintf(out, ",\"time_ns\":%" PRId64, br_update_time_ns(u));
+    else if (u->state != BR_UPDATE_REJECTED)
+        fprintf(out, ",\"held_from\":%" PRIu64, u->state == BR_UPDATE_APPLIED ? u->held_from : u->sample);
+    fputs("}\n", out);
+}
+
+static void print_all(struct br_graph *graph, FILE *out)
+{
+    struct br_updates *updates = graph->state->updates;
+    size_t n = 0;
+    fprintf(out,
+            "# The updates of this pipeline that hold or are scheduled. beamring replaces this file.\n"
+            "journal: 2\ntaken: [%s]\nupdates:",
+            updates->taken != NULL ? updates->taken : "");
+    pthread_mutex_lock(&updates->records);
+    for (struct br_update *u = updates->newest; u != NULL; u = u->older) {
+        u->concluded = u->state != BR_UPDATE_SCHEDULED;
+        if (!br_update_is_kept(graph, u)) continue;
+        if (n++ == 0) fputs("\n", out);
+        print_one(u, out);
+    }
+    pthread_mutex_unlock(&updates->records);
+    if (n == 0) fputs(" []\n", out);
+}
+
+static bool is_written(const struct br_graph *graph)
+{
+    enum br_journal_state state = graph->state->updates->journal.state;
+    return state == BR_JOURNAL_KEPT || state == BR_JOURNAL_FAILED;
+}
+
+void br_updates_write(struct br_graph *graph)
+{
+    struct br_journal *journal = &graph->state->updates->journal;
+    enum br_journal_state before = journal->state;
+    char *text = NULL;
+    size_t length = 0;
+    if (!is_written(graph) || graph->state->updates->resuming) return;
+    FILE *out = open_memstream(&text, &length);
+    if (out != NULL) print_all(graph, out);
+    bool good = out != NULL && fclose(out) == 0 && br_journal_write(journal, text, length);
+    free(text);
+    if (!good && before == BR_JOURNAL_KEPT) /* once for all that is lost from here on */
+        br_log(graph->log, BR_LOG_ERROR, NULL,
+               "journal %s: %s; updates from here on hold, but not after a restart", journal->path,
+               journal->why);
+    if (good && before == BR_JOURNAL_FAILED)
+        br_log(graph->log, BR_LOG_NOTE, NULL, "journal %s: it is written again", journal->path);
+}
+
+void br_updates_note_scheduled(struct br_graph *graph, struct br_update *update, const struct br_node *root)
+{
+    if (!is_written(graph)) return;
     char digest[24];
-    const struct br_stream *stream = br_update_stream(update->change[0]->stage);
     snprintf(digest, sizeof digest, "%016" PRIx64, update->digest);
-    json_t *line = json_pack("{ss ss so sI sI sI s[II] ss sb so}", "id", update->id, "state", "scheduled",
-                             "at", moment_of(update->at, update->sample, update->time_ns), "sample",
-                             (json_int_t)update->sample, "time_ns",
-                             (json_int_t)br_stream_time_ns(stream, update->sample), "epoch_ns",
-                             (json_int_t)stream->epoch_ns, "sample_ns", (json_int_t)stream->sample_ns.num,
-                             (json_int_t)stream->sample_ns.den, "digest", digest, "of_file",
-                             !update->owns_config, "stages", br_update_json(br_node_get(root, "stages")));
-    update->noted = br_journal_append(&graph->updates->journal, line);
-    if (!update->noted) tell_failure(graph);
-    return update->noted;
-}
-
-struct ended {
-    struct br_update *update;
-    json_t *line;
-};
-
-static int by_sample(const void *a, const void *b)
-{
-    const struct br_update *x = ((const struct ended *)a)->update, *y = ((const struct ended *)b)->update;
-    if (x->sample != y->sample) return x->sample < y->sample ? -1 : 1;
-    return x->number < y->number ? -1 : x->number > y->number;
+    update->kept = text_of(json_pack("{ss ss so}", "id", update->id, "digest", digest, "stages",
+                                     br_update_json(br_node_get(root, "stages"))));
+    if (update->kept == NULL)
+        br_log(graph->log, BR_LOG_ERROR, NULL,
+               "journal %s: update '%s' cannot be written to it; it holds, but not after a restart",
+               graph->journal, update->id);
 }
 
 void br_updates_note(struct br_graph *graph)
 {
-    struct br_updates *updates = graph->updates;
-    size_t count = 0;
-    if (!is_kept(graph)) return;
+    struct br_updates *updates = graph->state->updates;
+    bool news = false;
     pthread_mutex_lock(&updates->records);
     for (const struct br_update *u = updates->newest; u != NULL; u = u->older)
-        count += u->noted && !u->concluded && u->state != BR_UPDATE_SCHEDULED;
-    struct ended *ended = count > 0 ? calloc(count, sizeof *ended) : NULL;
-    size_t n = 0;
-    for (struct br_update *u = updates->newest; ended != NULL && u != NULL; u = u->older) {
-        if (!u->noted || u->concluded || u->state == BR_UPDATE_SCHEDULED) continue;
-        uint64_t sample = u->state == BR_UPDATE_APPLIED ? u->held_from : u->sample;
-        u->concluded = true;
-        ended[n++] =
-            (struct ended){u, json_pack("{ss ss sI}", "id", u->id, "state", br_update_state_name[u->state],
-                                        "sample", (json_int_t)sample)};
-    }
+        news = news || (u->kept != NULL && !u->concluded && u->state != BR_UPDATE_SCHEDULED);
     pthread_mutex_unlock(&updates->records);
-    if (n > 1) qsort(ended, n, sizeof *ended, by_sample);
-    bool good = true;
-    for (size_t i = 0; i < n; i++) good = br_journal_append(&updates->journal, ended[i].line) && good;
-    if (!good) tell_failure(graph);
-    free(ended);
+    if (news) br_updates_write(graph);
 }
 
 /* --- out of it --- */
 
-/* What the lines say of one update. */
+struct head {
+    int64_t version;
+    struct br_strings taken;
+};
+static const struct br_param head_params[] = {
+    BR_PARAM("journal", BR_P_INT, struct head, version, "the form of the file", .required = true),
+    BR_PARAM("taken", BR_P_STRINGS, struct head, taken, "entries of the pipeline file"),
+    {0},
+};
+static const char *const head_also[] = {"updates", NULL};
+
 struct entry {
-    const json_t *line;  /* of its schedule */
-    const json_t *ended; /* NULL: it is pending */
-    bool needed;         /* pending, or a value of it holds */
+    const char *id, *digest;
+    int64_t time_ns, held_from;
+};
+static const struct br_param entry_params[] = {
+    BR_PARAM("id", BR_P_STRING, struct entry, id, "as asked for", .required = true),
+    BR_PARAM("digest", BR_P_STRING, struct entry, digest, "of the values and files", .required = true),
+    BR_PARAM("time_ns", BR_P_INT, struct entry, time_ns, "for which it is scheduled", .def = "0"),
+    BR_PARAM("held_from", BR_P_INT, struct entry, held_from, "where it began to hold", .def = "-1"),
+    {0},
+};
+static const char *const entry_also[] = {"stages", NULL};
+
+/* An update to begin with: of the journal, or of the pipeline file. */
+struct start {
+    int64_t time_ns;
+    size_t order;
+    struct entry entry;       /* of the journal; no id: of the pipeline file */
+    const struct br_node *at; /* where it stands */
 };
 
-struct entries {
-    struct entry *entry; /* [count], in the order in which they ended, then those that are pending */
+struct starts {
+    struct br_config *config; /* the journal's; NULL: there is none */
+    struct br_strings taken;
     size_t count;
+    struct start *start; /* [count] */
 };
 
-static const char *text_of(const json_t *line, const char *key)
+static bool has_its_stages(struct br_graph *graph, const struct br_node *at)
 {
-    return json_string_value(json_object_get(line, key));
-}
-
-static int64_t number_of(const json_t *line, const char *key)
-{
-    return json_integer_value(json_object_get(line, key));
-}
-
-/* Marks what still holds: of each parameter the last one that set it. */
-static void mark_needed(struct entries *all)
-{
-    json_t *set = json_object(), *values;
-    const char *stage, *param;
-    json_t *value;
-    for (size_t i = all->count; i-- > 0;) {
-        struct entry *e = &all->entry[i];
-        e->needed = e->ended == NULL;
-        json_object_foreach(json_object_get(e->line, "stages"), stage, values)
-        {
-            json_object_foreach(values, param, value)
-            {
-                char key[400];
-                snprintf(key, sizeof key, "%s\n%s", stage, param);
-                if (e->ended == NULL || json_object_get(set, key) != NULL) continue;
-                e->needed = true;
-                json_object_set_new_nocheck(set, key, json_true());
-            }
-        }
+    struct br_journal *journal = &graph->state->updates->journal;
+    const struct br_node *stages = br_node_get(at, "stages");
+    if (stages == NULL || stages->kind != BR_NODE_MAP)
+        return br_journal_refuse(journal, "line %u: expected the stages of an update", at->line);
+    for (size_t i = 0; i < stages->count; i++) {
+        const struct br_stage *stage = br_update_stage(graph, stages->key[i]->text);
+        if (stage == NULL || stage->type->updates == NULL)
+            return br_journal_refuse(journal,
+                                     "line %u: it is of another pipeline, with a stage '%.60s', which is not "
+                                     "here or takes no updates",
+                                     at->line, stages->key[i]->text);
     }
-    json_decref(set);
-}
-
-/* False: no memory. */
-static bool find_entries(const json_t *lines, struct entries *all)
-{
-    size_t n = json_array_size(lines), i;
-    json_t *open = json_object(), *line; /* id -> its number in the lines */
-    const char *id;
-    *all = (struct entries){calloc(n + 1, sizeof *all->entry), 0};
-    if (all->entry == NULL || open == NULL) {
-        json_decref(open);
-        return false;
-    }
-    json_array_foreach(lines, i, line)
-    {
-        id = text_of(line, "id");
-        const json_t *begun = json_object_get(open, id);
-        if (strcmp(text_of(line, "state"), "scheduled") == 0) {
-            json_object_set_new_nocheck(open, id, json_integer((json_int_t)i));
-        } else if (begun != NULL) {
-            size_t at = (size_t)json_integer_value(begun);
-            if (strcmp(text_of(line, "state"), "cancelled") != 0)
-                all->entry[all->count++] = (struct entry){.line = json_array_get(lines, at), .ended = line};
-            json_object_del(open, id);
-        }
-    }
-    json_array_foreach(lines, i, line)
-    {
-        const json_t *begun = json_object_get(open, text_of(line, "id"));
-        if (begun != NULL && (size_t)json_integer_value(begun) == i)
-            all->entry[all->count++] = (struct entry){.line = line};
-    }
-    json_decref(open);
-    mark_needed(all);
     return true;
 }
 
-/* Where a pending update shall hold: its sample if samples count from the same moment as before, else its
- * time. */
-static json_t *pending_moment(const struct br_graph *graph, const json_t *line)
+/* Room for what stands in the journal and `more`. */
+static bool make_room(struct starts *all, size_t more)
 {
-    const json_t *rate = json_object_get(line, "sample_ns");
-    const char *name = json_object_iter_key(json_object_iter(json_object_get(line, "stages")));
-    const struct br_stream *stream = NULL;
-    for (size_t s = 0; s < graph->nfile; s++)
-        if (name != NULL && strcmp(graph->stage[s].name, name) == 0)
-            stream = br_update_stream(&graph->stage[s]);
-    bool same = stream != NULL && stream->epoch_ns == number_of(line, "epoch_ns") &&
-                stream->sample_ns.num == json_integer_value(json_array_get(rate, 0)) &&
-                stream->sample_ns.den == json_integer_value(json_array_get(rate, 1));
-    return moment_of(same ? BR_AT_SAMPLE : BR_AT_TIME, (uint64_t)number_of(line, "sample"),
-                     number_of(line, "time_ns"));
+    const struct br_node *list =
+        all->config != NULL ? br_node_get(br_config_root(all->config), "updates") : NULL;
+    size_t count = list != NULL && list->kind == BR_NODE_LIST ? list->count : 0;
+    all->start = calloc(count + more + 1, sizeof *all->start);
+    return all->start != NULL;
 }
+
+/* False: the journal is refused. Of a file that this program did not write only the place is told. */
+static bool read_entries(struct br_graph *graph, struct starts *all)
+{
+    struct br_config *config = all->config;
+    struct br_journal *journal = &graph->state->updates->journal;
+    const struct br_node *root = br_config_root(config), *list = br_node_get(root, "updates");
+    struct head head = {0};
+    if (root != NULL && root->kind == BR_NODE_MAP)
+        br_config_fill(config, root, head_params, head_also, &head);
+    if (head.version != 2)
+        return br_journal_refuse(journal, "this is no journal of updates, or one of an earlier version");
+    if (br_config_errors(config) > 0 || list == NULL || list->kind != BR_NODE_LIST)
+        return br_journal_refuse(journal, "it is damaged; expected a file as beamring writes it");
+    all->taken = head.taken;
+    for (size_t i = list->count; i-- > 0; all->count++) { /* the oldest first */
+        struct start *s = &all->start[all->count];
+        *s = (struct start){.order = all->count, .at = list->item[i]};
+        if (br_config_fill(config, s->at, entry_params, entry_also, &s->entry) > 0)
+            return br_journal_refuse(journal, "line %u: expected an update as beamring writes it",
+                                     s->at->line);
+        if (!has_its_stages(graph, s->at)) return false;
+        s->time_ns = s->entry.held_from >= 0 ? INT64_MIN : s->entry.time_ns;
+    }
+    return true;
+}
+
+/* Opens the journal and reads what stands in it. False: no memory. */
+static bool open_journal(struct br_graph *graph, struct starts *all, size_t more)
+{
+    struct br_journal *journal = &graph->state->updates->journal;
+    struct br_error error = {0};
+    char *text = NULL;
+    size_t length = 0;
+    if (graph->journal != NULL) br_journal_open(journal, graph->journal, &text, &length);
+    bool good =
+        text == NULL || br_config_parse_value(&all->config, journal->path, text, length, &error) == BR_OK;
+    free(text);
+    if (!good || !make_room(all, more)) return false;
+    if (all->config != NULL && !read_entries(graph, all)) all->count = 0;
+    if (journal->state == BR_JOURNAL_REFUSED)
+        br_log(graph->log, BR_LOG_ERROR, NULL,
+               "journal %s: %s; nothing is resumed: the pipeline file's values hold, and updates are not "
+               "written to it until it is moved away",
+               journal->path, journal->why);
+    return true;
+}
+
+/* Adds an entry of the pipeline file, unless it was taken before. It will have been. */
+static bool add_of_file(struct br_graph *graph, const struct br_node *item, struct starts *all)
+{
+    char name[24], *before = graph->state->updates->taken;
+    struct br_update_request r;
+    bool known = false;
+    if (!br_update_read(graph, graph->config, item, &r)) return true; /* it was checked before */
+    const uint64_t key[] = {br_update_digest(&r), r.at, r.sample, (uint64_t)r.time_ns};
+    snprintf(name, sizeof name, "%016" PRIx64, br_fnv(BR_FNV_START, key, sizeof key));
+    for (size_t i = 0; i < all->taken.count; i++) known = known || strcmp(all->taken.value[i], name) == 0;
+    bool good = asprintf(&graph->state->updates->taken, "%s%s\"%s\"", before != NULL ? before : "",
+                         before != NULL ? ", " : "", name) >= 0;
+    if (good) free(before);
+    if (!good) graph->state->updates->taken = before;
+    int64_t time_ns = r.at == BR_AT_TIME     ? r.time_ns
+                      : r.at == BR_AT_SAMPLE ? br_stream_time_ns(br_update_stream(r.stage[0]), r.sample)
+                                             : INT64_MIN;
+    if (!known) all->start[all->count] = (struct start){.time_ns = time_ns, .order = all->count, .at = item};
+    all->count += !known;
+    return good;
+}
+
+/* --- the start --- */
 
 /* Before the stages' threads: what is due at sample 0 holds. */
 static void commit_first(struct br_graph *graph)
@@ -195,127 +292,78 @@ static void commit_first(struct br_graph *graph)
     }
 }
 
-/* The same request that comes again is known, by its id, moment and digest. */
-static void remember_moment(struct br_update *update, const json_t *line)
+static int resume(struct br_graph *graph, const struct start *s)
 {
-    const json_t *at = json_object_get(line, "at");
-    bool of_time = json_object_get(at, "time_ns") != NULL;
-    update->at = !json_is_object(at) ? BR_AT_NOW : of_time ? BR_AT_TIME : BR_AT_SAMPLE;
-    if (of_time) update->time_ns = number_of(at, "time_ns");
-    update->sample = (uint64_t)number_of(line, "sample");
-    update->noted = true;
-}
-
-static bool resume_one(struct br_graph *graph, const struct entry *e)
-{
-    char name[48], digest[24];
-    struct br_config *config;
-    struct br_update_reply reply = {.outcome = BR_UPDATE_FAILED};
-    struct br_error error = {0};
-    json_t *at = e->ended != NULL ? moment_of(BR_AT_SAMPLE, 0, 0) : pending_moment(graph, e->line);
-    json_t *body = json_pack("{ss so sO}", "id", text_of(e->line, "id"), "at", at, "stages",
-                             json_object_get(e->line, "stages"));
-    char *text = json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    json_decref(body);
-    snprintf(name, sizeof name, "journal line %lld", (long long)number_of(e->line, "line"));
-    int status =
-        text == NULL ? BR_E_NO_MEMORY : br_config_parse_value(&config, name, text, strlen(text), &error);
+    struct br_update_reply reply;
+    json_t *body = br_update_json(s->at);
+    char digest[24], *text;
+    bool held = s->entry.held_from >= 0;
+    json_object_del(body, "digest");
+    json_object_del(body, "time_ns");
+    json_object_del(body, "held_from");
+    json_object_set_new(body, "at",
+                        held ? json_pack("{si}", "sample", 0)
+                             : json_pack("{sI}", "time_ns", (json_int_t)s->entry.time_ns));
+    struct br_config *config = parse(body, &text);
     free(text);
-    if (status == BR_OK) status = br_updates_submit(graph, config, br_config_root(config), true, &reply);
-    if (status != BR_OK || reply.outcome != BR_UPDATE_OK) {
+    if (config == NULL || br_updates_submit(graph, config, br_config_root(config), true, &reply) != BR_OK)
+        return BR_E_NO_MEMORY;
+    struct br_update *update = graph->state->updates->newest; /* that has just come */
+    update->resumed = update->concluded = true;
+    if (reply.outcome != BR_UPDATE_OK) {
+        update->kept = text_of(br_update_json(s->at));
         br_log(graph->log, BR_LOG_ERROR, NULL, "journal %s: update '%s' cannot be resumed: %s",
-               graph->journal, text_of(e->line, "id"),
-               status != BR_OK || reply.update->why == NULL ? "no memory" : reply.update->why);
-        return false;
+               graph->journal, s->entry.id, update->why != NULL ? update->why : "no memory");
+        return BR_OK;
     }
-    struct br_update *update = graph->updates->newest; /* that has just come */
     snprintf(digest, sizeof digest, "%016" PRIx64, update->digest);
-    if (strcmp(digest, text_of(e->line, "digest")) != 0)
+    if (strcmp(digest, s->entry.digest) != 0)
         br_log(graph->log, BR_LOG_WARNING, NULL,
                "journal %s: update '%s': a file that it names holds something else than when it was applied, "
-               "and is "
-               "taken as it is now",
+               "and is taken as it is now",
                graph->journal, update->id);
-    if (e->ended != NULL) commit_first(graph);
-    update->concluded = e->ended != NULL;
-    remember_moment(update, e->line);
-    return true;
+    update->concluded = held;
+    if (held) commit_first(graph);
+    graph->state->updates->journal.resumed++;
+    return BR_OK;
 }
 
-/* Lines that nobody needs any more go when they are the most. */
-static void shorten(struct br_graph *graph, json_t *stages, const struct entries *all, size_t nlines)
+static int schedule(struct br_graph *graph, const struct start *s, struct br_error *error)
 {
-    json_t *kept = json_array();
-    for (size_t i = 0; i < all->count; i++) {
-        const struct entry *e = &all->entry[i];
-        if (!e->needed && !json_is_true(json_object_get(e->line, "of_file"))) continue;
-        json_array_append_new(kept, json_deep_copy(e->line));
-        if (e->ended != NULL) json_array_append_new(kept, json_deep_copy(e->ended));
-    }
-    size_t n = json_array_size(kept);
-    for (size_t i = 0; i < n; i++) json_object_del(json_array_get(kept, i), "line");
-    if (nlines > 2 * n + 100) br_journal_replace(&graph->updates->journal, stages, kept);
-    json_decref(kept);
+    struct br_update_reply reply;
+    int status = s->entry.id != NULL ? resume(graph, s)
+                                     : br_updates_submit(graph, graph->config, s->at, false, &reply);
+    if (status != BR_OK) return br_fail(error, status, "no memory for an update");
+    if (s->entry.id != NULL || reply.outcome == BR_UPDATE_OK) return BR_OK;
+    return br_fail(error, BR_E_INVALID, "updates: %s",
+                   reply.update->why != NULL ? reply.update->why : "no memory");
 }
 
-static json_t *stages_of(const struct br_graph *graph)
+static int by_time(const void *a, const void *b)
 {
-    json_t *stages = json_object();
-    for (size_t s = 0; s < graph->nfile; s++)
-        if (graph->stage[s].type->updates != NULL)
-            json_object_set_new_nocheck(stages, graph->stage[s].name,
-                                        json_string_nocheck(graph->stage[s].type->name));
-    return stages;
+    const struct start *x = a, *y = b;
+    if (x->time_ns != y->time_ns) return x->time_ns < y->time_ns ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
 }
 
-void br_updates_resume(struct br_graph *graph)
+int br_updates_start(struct br_graph *graph, struct br_error *error)
 {
-    struct br_updates *updates = graph->updates;
-    struct br_journal *journal = &updates->journal;
-    struct entries all = {0};
-    if (graph->journal == NULL) return;
-    json_t *stages = stages_of(graph);
-    br_journal_open(journal, graph->journal, stages, &updates->past);
-    if (updates->past == NULL) {
-        br_log(graph->log, BR_LOG_ERROR, NULL,
-               "journal %s: %s; nothing is resumed: the pipeline file's values hold, and updates are not "
-               "written "
-               "to it until it is moved away",
-               journal->path, journal->why);
-    } else if (journal->dropped > 0) {
-        br_log(graph->log, BR_LOG_NOTE, NULL, "journal %s: its last line was not complete, and is dropped",
-               journal->path);
-    }
+    struct br_updates *updates = graph->state->updates;
+    const struct br_node *list = updates->of_file;
+    struct starts all = {0};
+    bool good = open_journal(graph, &all, list != NULL ? list->count : 0);
+    for (size_t i = 0; list != NULL && i < list->count && good; i++)
+        good = add_of_file(graph, list->item[i], &all);
+    int status = good ? BR_OK : br_fail(error, BR_E_NO_MEMORY, "no memory for updates");
+    if (all.count > 1) qsort(all.start, all.count, sizeof *all.start, by_time); /* as a stage takes them */
     updates->resuming = true;
-    if (updates->past != NULL && find_entries(updates->past, &all)) {
-        for (size_t i = 0; i < all.count; i++)
-            if (all.entry[i].needed) journal->resumed += resume_one(graph, &all.entry[i]);
-        shorten(graph, stages, &all, json_array_size(updates->past));
-    }
+    for (size_t i = 0; i < all.count && status == BR_OK; i++) status = schedule(graph, &all.start[i], error);
     updates->resuming = false;
-    if (journal->resumed > 0)
-        br_log(graph->log, BR_LOG_NOTE, NULL, "journal %s: %zu updates are resumed", journal->path,
-               journal->resumed);
-    free(all.entry);
-    json_decref(stages);
-}
-
-bool br_updates_resumed(const struct br_graph *graph, const struct br_update_request *request,
-                        uint64_t digest)
-{
-    char text[24];
-    size_t i;
-    json_t *line;
-    bool found = false;
-    json_t *at = moment_of(request->at, request->sample, request->time_ns);
-    snprintf(text, sizeof text, "%016" PRIx64, digest);
-    json_array_foreach(graph->updates->past, i, line)
-    {
-        const char *of = text_of(line, "digest");
-        found =
-            found || (of != NULL && strcmp(of, text) == 0 && json_is_true(json_object_get(line, "of_file")) &&
-                      json_equal(json_object_get(line, "at"), at));
-    }
-    json_decref(at);
-    return found;
+    if (status == BR_OK) br_updates_write(graph);
+    if (updates->journal.resumed > 0)
+        br_log(graph->log, BR_LOG_NOTE, NULL, "journal %s: %zu updates are resumed", graph->journal,
+               updates->journal.resumed);
+    free(all.start);
+    br_config_free(all.config);
+    return status;
 }

@@ -25,20 +25,6 @@ static struct br_node *copy_node(struct br_config *config, const struct br_node 
     return copy;
 }
 
-const struct br_param *br_update_param(const struct br_stage_type *type, const char *name)
-{
-    const struct br_param *p = type->params;
-    while (p != NULL && p->name != NULL && strcmp(p->name, name) != 0) p++;
-    return p != NULL && p->name != NULL ? p : NULL;
-}
-
-static bool may_be_updated(const struct br_stage_type *type, const char *name)
-{
-    for (const char *const *u = type->updates; *u != NULL; u++)
-        if (strcmp(*u, name) == 0) return true;
-    return false;
-}
-
 const struct br_node *br_update_file(const struct br_param *param, const struct br_node *value)
 {
     if (param == NULL || param->type != BR_P_PATH) return NULL;
@@ -52,7 +38,7 @@ const struct br_node *br_update_file(const struct br_param *param, const struct 
 static struct br_node *value_of(struct br_config *config, const struct br_stage_type *type, const char *name,
                                 struct br_node *value)
 {
-    const struct br_param *param = br_update_param(type, name);
+    const struct br_param *param = br_stage_type_param(type, name);
     if (param == NULL || param->type != BR_P_PATH || value->kind != BR_NODE_MAP) return value;
     if (value->count == 1 && strcmp(value->key[0]->text, "file") == 0) return value->item[0];
     br_config_error(config, value, "%s: expected the name of a file, or {file: NAME}", name);
@@ -66,17 +52,17 @@ static bool check_keys(struct br_config *config, const struct br_stage *stage, c
         const struct br_node *key = given->key[i];
         const char *similar = br_suggest(key->text, stage->type->updates);
         char expected[300] = "";
-        if (may_be_updated(stage->type, key->text)) continue;
+        if (br_stage_type_updates(stage->type, key->text)) continue;
         for (const char *const *u = stage->type->updates; *u != NULL; u++) {
             size_t used = strlen(expected);
             snprintf(expected + used, sizeof expected - used, "%s%s", used > 0 ? ", " : "", *u);
         }
-        br_config_error(config, key, "stage '%s': '%.80s' %s; expected one of %s%s%s%s", stage->name,
-                        key->text,
-                        br_update_param(stage->type, key->text) != NULL ? "cannot be changed while it runs"
-                                                                        : "is no parameter of it",
-                        expected, similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "",
-                        similar != NULL ? "'?" : "");
+        br_config_error(
+            config, key, "stage '%s': '%.80s' %s; expected one of %s%s%s%s", stage->name, key->text,
+            br_stage_type_param(stage->type, key->text) != NULL ? "cannot be changed while it runs"
+                                                                : "is no parameter of it",
+            expected, similar != NULL ? "; did you mean '" : "", similar != NULL ? similar : "",
+            similar != NULL ? "'?" : "");
     }
     return br_config_errors(config) == before;
 }
@@ -105,6 +91,13 @@ static struct br_node *merge(struct br_config *config, const struct br_stage_typ
     return all;
 }
 
+static void free_second(struct br_stage *fresh)
+{
+    if (fresh != NULL) free(fresh->state);
+    if (fresh != NULL) free(fresh->self);
+    free(fresh);
+}
+
 /* A stage like the one that runs, with a struct of its own. NULL: no memory. */
 static struct br_stage *make_second(struct br_stage *stage, const struct br_node *node,
                                     struct br_config *config)
@@ -112,8 +105,9 @@ static struct br_stage *make_second(struct br_stage *stage, const struct br_node
     struct br_stage *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL) return NULL;
     fresh->self = calloc(1, stage->type->size > 0 ? stage->type->size : 1);
-    if (fresh->self == NULL) {
-        free(fresh);
+    fresh->state = calloc(1, sizeof *fresh->state);
+    if (fresh->self == NULL || fresh->state == NULL) {
+        free_second(fresh);
         return NULL;
     }
     fresh->graph = stage->graph;
@@ -125,7 +119,7 @@ static struct br_stage *make_second(struct br_stage *stage, const struct br_node
     memcpy(fresh->in, stage->in, sizeof fresh->in);
     fresh->device = stage->device;
     fresh->device_given = true; /* it cannot move to the CPU any more */
-    fresh->gpu = stage->gpu;
+    fresh->state->gpu = stage->state->gpu;
     fresh->phase = BR_PHASE_CONFIGURE;
     fresh->second = config;
     for (unsigned i = 0; i < stage->nout; i++) {
@@ -138,12 +132,6 @@ static struct br_stage *make_second(struct br_stage *stage, const struct br_node
                                    : (struct br_stream){.scale = 1, .telescope = stage->graph->telescope};
     }
     return fresh;
-}
-
-static void free_second(struct br_stage *fresh)
-{
-    if (fresh != NULL) free(fresh->self);
-    free(fresh);
 }
 
 /* The readers of the stage's outputs were told what comes: only where beams point may differ. */
@@ -224,7 +212,7 @@ static int prepare(struct br_change *change)
 
 int br_change_prepare(struct br_change *change)
 {
-    struct br_updates *updates = change->stage->graph->updates;
+    struct br_updates *updates = change->stage->graph->state->updates;
     pthread_mutex_lock(&updates->gate);
     int status = updates->closed ? BR_E_STOPPED : prepare(change);
     pthread_mutex_unlock(&updates->gate);

@@ -14,8 +14,6 @@
 
 const char *const br_watch_state_name[] = {"holds", "waits", "missing", "refused"};
 
-/* --- in the pipeline file --- */
-
 /* 0, or errno; EISDIR: it is no file. */
 static int version_of(const char *path, struct br_file_version *version)
 {
@@ -44,74 +42,16 @@ static bool same_version(const struct br_file_version *a, const struct br_file_v
            same_time(a->written, b->written);
 }
 
-static void add_watch(struct br_graph *graph, const char *path, const char *stage, const char *param)
+void br_watch_begin(struct br_graph *graph)
 {
-    struct br_watched *w = graph->watched;
-    while (w != NULL && strcmp(w->path, path) != 0) w = w->next;
-    if (w == NULL) {
-        w = br_config_alloc(graph->config, sizeof *w);
-        w->path = path;
-        w->params = "";
-        version_of(path, &w->taken); /* before the stage reads it: what comes later is seen */
+    for (const struct br_watch *file = graph->watch; file != NULL; file = file->next) {
+        struct br_watched *w = br_config_alloc(graph->config, sizeof *w);
+        *w = (struct br_watched){.next = graph->state->watched, .file = file};
+        version_of(file->path, &w->taken);
         w->seen = w->taken;
-        w->next = graph->watched;
-        graph->watched = w;
+        graph->state->watched = w;
     }
-    size_t room = strlen(w->params) + strlen(stage) + strlen(param) + 4;
-    char *params = br_config_alloc(graph->config, room);
-    snprintf(params, room, "%s%s%s.%s", w->params, *w->params != '\0' ? ", " : "", stage, param);
-    w->params = params;
 }
-
-struct form {
-    const char *file;
-    bool watch;
-};
-static const struct br_param form_params[] = {
-    BR_PARAM("file", BR_P_PATH, struct form, file, "name of the file", .required = true),
-    BR_PARAM("watch", BR_P_BOOL, struct form, watch, "new values when it changes", .def = "false"),
-    {0},
-};
-
-static bool may_be_watched(const struct br_stage_type *type, const char *param)
-{
-    const char *const *u = type->updates;
-    while (u != NULL && *u != NULL && strcmp(*u, param) != 0) u++;
-    return u != NULL && *u != NULL;
-}
-
-const struct br_node *br_watch_read(struct br_graph *graph, const struct br_stage *stage,
-                                    const struct br_node *node)
-{
-    struct br_config *config = graph->config;
-    struct br_node *plain = NULL;
-    for (size_t i = 0; i < node->count; i++) {
-        const struct br_param *param = br_update_param(stage->type, node->key[i]->text);
-        struct form form = {0};
-        if (param == NULL || param->type != BR_P_PATH || node->item[i]->kind != BR_NODE_MAP) continue;
-        if (br_config_fill(config, node->item[i], form_params, NULL, &form) > 0) return NULL;
-        if (form.watch && !may_be_watched(stage->type, param->name)) {
-            br_config_error(
-                config, br_node_get(node->item[i], "watch"),
-                "stage '%s': '%s' cannot be changed while it runs, so that there is nothing to watch "
-                "for",
-                stage->name, param->name);
-            return NULL;
-        }
-        if (plain == NULL) {
-            plain = br_config_alloc(config, sizeof *plain);
-            *plain = *node;
-            plain->item = br_config_alloc(config, node->count * sizeof *plain->item);
-            memcpy(plain->item, node->item, node->count * sizeof *plain->item);
-        }
-        for (size_t k = 0; k < node->item[i]->count; k++)
-            if (strcmp(node->item[i]->key[k]->text, "file") == 0) plain->item[i] = node->item[i]->item[k];
-        if (form.watch) add_watch(graph, form.file, stage->name, param->name);
-    }
-    return plain != NULL ? plain : node;
-}
-
-/* --- while it runs --- */
 
 static void tell(struct br_graph *graph, struct br_watched *w, enum br_watch_state state, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));
@@ -124,13 +64,13 @@ static void tell(struct br_graph *graph, struct br_watched *w, enum br_watch_sta
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
     bool news = state != w->state || strcmp(why, w->why) != 0;
-    pthread_mutex_lock(&graph->updates->records);
+    pthread_mutex_lock(&graph->state->updates->records);
     w->state = state;
     memcpy(w->why, why, sizeof why);
-    pthread_mutex_unlock(&graph->updates->records);
+    pthread_mutex_unlock(&graph->state->updates->records);
     if (!news || state == BR_WATCH_HOLDS) return;
-    br_log(graph->log, state == BR_WATCH_WAITS ? BR_LOG_NOTE : BR_LOG_WARNING, NULL, "watch %s: %s", w->path,
-           why);
+    br_log(graph->log, state == BR_WATCH_WAITS ? BR_LOG_NOTE : BR_LOG_WARNING, NULL, "watch %s: %s",
+           w->file->path, why);
 }
 
 /* NAME-DIGEST, and a number behind it where a version comes back that has held before. */
@@ -138,8 +78,8 @@ static void name_update(struct br_graph *graph, const struct br_watched *w, uint
                         char id[BR_UPDATE_ID])
 {
     char name[50];
-    const char *slash = strrchr(w->path, '/');
-    snprintf(name, sizeof name, "%s", slash != NULL ? slash + 1 : w->path);
+    const char *slash = strrchr(w->file->path, '/');
+    snprintf(name, sizeof name, "%s", slash != NULL ? slash + 1 : w->file->path);
     for (char *c = name; *c != '\0'; c++)
         if (*c < '!' || *c > '~') *c = '_';
     snprintf(id, BR_UPDATE_ID, "%s-%016" PRIx64, name, digest);
@@ -151,7 +91,7 @@ static void name_update(struct br_graph *graph, const struct br_watched *w, uint
 static char *request_for(const struct br_watched *w, const char *id)
 {
     json_t *stages = json_object(), *body = json_pack("{ss ss so}", "id", id, "at", "now", "stages", stages);
-    char *list = strdup(w->params), *rest = list, *one;
+    char *list = strdup(w->file->params), *rest = list, *one;
     while (list != NULL && (one = strsep(&rest, ",")) != NULL) {
         one += *one == ' ';
         char *dot = strrchr(one, '.');
@@ -161,12 +101,24 @@ static char *request_for(const struct br_watched *w, const char *id)
             values = json_object();
             json_object_set_new(stages, one, values);
         }
-        json_object_set_new(values, dot + 1, json_pack("{ss}", "file", w->path));
+        json_object_set_new(values, dot + 1, json_pack("{ss}", "file", w->file->path));
     }
     char *text = list != NULL && body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
     free(list);
     json_decref(body);
     return text;
+}
+
+/* A stage of the watch with an update that is scheduled, behind which an update of now would be refused. */
+static const char *busy_stage(const struct br_graph *graph, const struct br_watched *w)
+{
+    for (size_t s = 0; s < graph->nfile; s++) {
+        const char *name = graph->stage[s].name, *at = w->file->params;
+        if (atomic_load(&graph->stage[s].state->updates.first) == NULL) continue;
+        for (; (at = strstr(at, name)) != NULL; at++)
+            if (at[strlen(name)] == '.' && (at == w->file->params || at[-1] == ' ')) return name;
+    }
+    return NULL;
 }
 
 static void take(struct br_graph *graph, struct br_watched *w)
@@ -175,20 +127,26 @@ static void take(struct br_graph *graph, struct br_watched *w)
     struct br_config *config;
     struct br_error error = {0};
     struct br_update_reply reply = {.outcome = BR_UPDATE_FAILED};
-    if (access(w->path, R_OK) != 0) {
+    if (access(w->file->path, R_OK) != 0) {
         tell(graph, w, BR_WATCH_WAITS, "it cannot be read: %s; the values of before stay", strerror(errno));
         return;
     }
-    uint64_t digest = br_update_file_digest(w->path);
+    uint64_t digest = br_update_file_digest(w->file->path);
     if (w->digest == digest) { /* touched, or written again with the same values */
         w->taken = w->seen;
         tell(graph, w, BR_WATCH_HOLDS, "%s", "");
         return;
     }
+    const char *busy = busy_stage(graph, w);
+    if (busy != NULL) {
+        tell(graph, w, BR_WATCH_WAITS,
+             "stage '%s' has another update scheduled; it is taken when that one holds", busy);
+        return;
+    }
     name_update(graph, w, digest, id);
     char *text = request_for(w, id);
-    int status =
-        text == NULL ? BR_E_NO_MEMORY : br_config_parse_value(&config, w->path, text, strlen(text), &error);
+    int status = text == NULL ? BR_E_NO_MEMORY
+                              : br_config_parse_value(&config, w->file->path, text, strlen(text), &error);
     free(text);
     if (status == BR_OK) status = br_updates_submit(graph, config, br_config_root(config), true, &reply);
     w->seen_ns = br_clock_ns(); /* where it may go better next time, that is after a while */
@@ -208,7 +166,7 @@ static void take(struct br_graph *graph, struct br_watched *w)
 static void look_at(struct br_graph *graph, struct br_watched *w)
 {
     struct br_file_version now;
-    int why = version_of(w->path, &now);
+    int why = version_of(w->file->path, &now);
     if (why != 0) {
         w->seen = (struct br_file_version){0};
         tell(graph, w, BR_WATCH_MISSING, "%s; the values of before stay until it is back",
@@ -228,5 +186,5 @@ static void look_at(struct br_graph *graph, struct br_watched *w)
 
 void br_watch_look(struct br_graph *graph)
 {
-    for (struct br_watched *w = graph->watched; w != NULL; w = w->next) look_at(graph, w);
+    for (struct br_watched *w = graph->state->watched; w != NULL; w = w->next) look_at(graph, w);
 }

@@ -7,13 +7,10 @@
 #ifndef BEAMRING_RUNTIME_RUN_UPDATE_WATCH_H
 #define BEAMRING_RUNTIME_RUN_UPDATE_WATCH_H
 
-#include "runtime/config/config.h"
+#include "runtime/run/state.h"
 
 #include <sys/types.h>
 #include <time.h>
-
-struct br_graph;
-struct br_stage;
 
 enum br_watch_state {
     BR_WATCH_HOLDS,   /* the file is as it was when its values were taken */
@@ -34,8 +31,7 @@ struct br_file_version {
 
 struct br_watched {
     struct br_watched *next;
-    const char *path;
-    const char *params; /* "one.file, two.file" */
+    const struct br_watch *file;
     struct br_file_version taken, seen;
     uint64_t seen_ns; /* CLOCK_MONOTONIC when it was first seen like this */
     uint64_t digest;  /* of what was taken; 0: of none yet */
@@ -49,10 +45,8 @@ struct br_watched {
 /* How long a file must stay the same to be taken for whole. */
 #define BR_WATCH_SETTLES_NS UINT64_C(1000000000)
 
-/* The stage's map with plain names in the place of {file: NAME, watch: BOOL}, wherever a parameter is a file;
- * what is watched goes to graph->watched. Mistakes go to the config. */
-const struct br_node *br_watch_read(struct br_graph *graph, const struct br_stage *stage,
-                                    const struct br_node *node);
+/* Makes graph->state->watched: the files' versions before any stage reads them. */
+void br_watch_begin(struct br_graph *graph);
 
 /* Looks at all watched files. In the thread that submits. */
 void br_watch_look(struct br_graph *graph);

@@ -31,29 +31,31 @@ static void free_update(struct br_update *update)
     if (update->owns_config) br_config_free(update->config);
     free(update->change);
     free(update->why);
+    free(update->kept);
     free(update->stages);
     free(update);
 }
 
 void br_updates_free(struct br_graph *graph)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     if (updates == NULL) return;
     while (updates->newest != NULL) {
         struct br_update *update = updates->newest;
         updates->newest = update->older;
         free_update(update);
     }
-    for (size_t s = 0; s < graph->nfile; s++) br_held_free(graph->stage[s].updates.held);
+    for (size_t s = 0; graph->state->stage != NULL && s < graph->nfile; s++)
+        br_held_free(graph->stage[s].state->updates.held);
     br_journal_close(&updates->journal, 0);
-    json_decref(updates->past);
+    free(updates->taken);
     pthread_mutex_destroy(&updates->journal.told);
     pthread_mutex_destroy(&updates->journal.mutex);
     pthread_mutex_destroy(&updates->gate);
     pthread_mutex_destroy(&updates->mutex);
     pthread_mutex_destroy(&updates->records);
     free(updates);
-    graph->updates = NULL;
+    graph->state->updates = NULL;
 }
 
 /* --- the list ---------------------------------------------------------------------------------------- */
@@ -118,7 +120,7 @@ static struct br_update *same_id(struct br_updates *updates, const char *id, uin
 bool br_updates_knows(struct br_graph *graph, const char *id)
 {
     uint64_t scheduled;
-    return same_id(graph->updates, id, &scheduled) != NULL;
+    return same_id(graph->state->updates, id, &scheduled) != NULL;
 }
 
 static void keep_mistakes(struct br_update *update, size_t before)
@@ -150,7 +152,7 @@ static enum br_update_outcome reject(struct br_update *update, enum br_update_ou
 static enum br_update_outcome submit(struct br_graph *graph, struct br_update *update,
                                      const struct br_node *root, struct br_update_reply *reply)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     struct br_update_request request;
     size_t before = br_config_errors(update->config);
     bool good = br_update_read(graph, update->config, root, &request);
@@ -181,14 +183,15 @@ static enum br_update_outcome submit(struct br_graph *graph, struct br_update *u
             (unsigned long long)scheduled, BR_UPDATES_SOON, BR_UPDATES_SOON_S);
     if (same == NULL) {
         struct br_error error = {0};
-        enum br_update_outcome outcome =
-            br_update_schedule(graph, update, &request, &reply->earliest, &error);
+        enum br_update_outcome outcome = br_update_schedule(graph, update, &request, &error);
+        reply->earliest = br_update_earliest(graph, &request);
         return outcome == BR_UPDATE_OK ? outcome : reject(update, outcome, before, "%s", error.text);
     }
-    reply->earliest = br_update_taken(&request);
-    bool repeated = same->digest == update->digest && same->at == update->at &&
-                    (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
-                    (update->at != BR_AT_SAMPLE || same->sample == update->sample);
+    reply->earliest = br_update_earliest(graph, &request);
+    bool repeated = same->digest == update->digest &&
+                    (same->resumed || (same->at == update->at &&
+                                       (update->at != BR_AT_TIME || same->time_ns == update->time_ns) &&
+                                       (update->at != BR_AT_SAMPLE || same->sample == update->sample)));
     if (!repeated)
         return reject(update, BR_UPDATE_CONFLICT, before,
                       "the id '%s' was used for other values, or another moment; expected one of its own",
@@ -202,26 +205,27 @@ int br_updates_submit(struct br_graph *graph, struct br_config *config, const st
                       bool owned, struct br_update_reply *reply)
 {
     *reply = (struct br_update_reply){.outcome = BR_UPDATE_FAILED};
-    struct br_update *update = make_record(graph->updates, config, owned);
+    struct br_update *update = make_record(graph->state->updates, config, owned);
     if (update == NULL) {
         if (owned) br_config_free(config);
         return BR_E_NO_MEMORY;
     }
     reply->update = update;
     reply->outcome = submit(graph, update, root, reply);
-    if (reply->outcome == BR_UPDATE_OK && reply->update == update)
-        br_updates_note_scheduled(graph, update, root);
+    bool scheduled = reply->outcome == BR_UPDATE_OK && reply->update == update;
+    if (scheduled) br_updates_note_scheduled(graph, update, root);
     if (reply->update == update)
-        add_record(graph->updates, update);
+        add_record(graph->state->updates, update);
     else
         free_update(update);
+    if (scheduled) br_updates_write(graph);
     return BR_OK;
 }
 
 void br_updates_cancel(struct br_graph *graph, const char *id, struct br_update_reply *reply,
                        struct br_error *error)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     uint64_t scheduled;
     br_updates_look(graph);
     struct br_update *update = same_id(updates, id, &scheduled);
@@ -248,8 +252,8 @@ void br_updates_cancel(struct br_graph *graph, const char *id, struct br_update_
 static void discard_used(struct br_updates *updates, struct br_stage *stage)
 {
     pthread_mutex_lock(&updates->mutex);
-    struct br_change *c = stage->updates.used, *waiting = NULL;
-    stage->updates.used = NULL;
+    struct br_change *c = stage->state->updates.used, *waiting = NULL;
+    stage->state->updates.used = NULL;
     pthread_mutex_unlock(&updates->mutex);
     while (c != NULL) {
         struct br_change *next = c->next;
@@ -264,8 +268,8 @@ static void discard_used(struct br_updates *updates, struct br_stage *stage)
     while (waiting != NULL) {
         struct br_change *next = waiting->next;
         pthread_mutex_lock(&updates->mutex);
-        waiting->next = stage->updates.used;
-        stage->updates.used = waiting;
+        waiting->next = stage->state->updates.used;
+        stage->state->updates.used = waiting;
         pthread_mutex_unlock(&updates->mutex);
         waiting = next;
     }
@@ -276,17 +280,17 @@ static void look_at(struct br_graph *graph, struct br_update *update)
 {
     size_t committed = 0, passed = 0;
     uint64_t from = 0;
-    pthread_mutex_lock(&graph->updates->mutex);
+    pthread_mutex_lock(&graph->state->updates->mutex);
     for (size_t i = 0; i < update->nchanges; i++) {
         const struct br_change *c = update->change[i];
         committed += c->committed;
         passed += c->passed;
         if (c->committed && c->held_from > from) from = c->held_from;
     }
-    pthread_mutex_unlock(&graph->updates->mutex);
+    pthread_mutex_unlock(&graph->state->updates->mutex);
     if (committed + passed < update->nchanges) return;
     update->held_from = committed > 0 ? from : UINT64_MAX;
-    set_state(graph->updates, update, committed > 0 ? BR_UPDATE_APPLIED : BR_UPDATE_SUPERSEDED);
+    set_state(graph->state->updates, update, committed > 0 ? BR_UPDATE_APPLIED : BR_UPDATE_SUPERSEDED);
     if (committed > 0)
         br_log(graph->log, BR_LOG_NOTE, NULL, "update '%s' (%s) holds from sample %llu on", update->id,
                update->stages != NULL ? update->stages : "", (unsigned long long)from);
@@ -299,7 +303,7 @@ static bool is_done(struct br_updates *updates, const struct br_update *update)
     pthread_mutex_lock(&updates->mutex);
     for (size_t i = 0; i < update->nchanges; i++) {
         const struct br_change *c = update->change[i];
-        done = done && c->fresh == NULL && c->stage->updates.last != c;
+        done = done && c->fresh == NULL && c->stage->state->updates.last != c;
     }
     pthread_mutex_unlock(&updates->mutex);
     return done;
@@ -307,22 +311,22 @@ static bool is_done(struct br_updates *updates, const struct br_update *update)
 
 void br_updates_look(struct br_graph *graph)
 {
-    pthread_mutex_lock(&graph->updates->records);
-    for (struct br_update *u = graph->updates->newest; u != NULL; u = u->older)
+    pthread_mutex_lock(&graph->state->updates->records);
+    for (struct br_update *u = graph->state->updates->newest; u != NULL; u = u->older)
         if (u->state == BR_UPDATE_SCHEDULED) look_at(graph, u);
-    pthread_mutex_unlock(&graph->updates->records);
+    pthread_mutex_unlock(&graph->state->updates->records);
 }
 
 void br_updates_close(struct br_graph *graph)
 {
-    pthread_mutex_lock(&graph->updates->gate);
-    graph->updates->closed = true;
-    pthread_mutex_unlock(&graph->updates->gate);
+    pthread_mutex_lock(&graph->state->updates->gate);
+    graph->state->updates->closed = true;
+    pthread_mutex_unlock(&graph->state->updates->gate);
 }
 
 void br_updates_tidy(struct br_graph *graph)
 {
-    struct br_updates *updates = graph->updates;
+    struct br_updates *updates = graph->state->updates;
     size_t kept = 0;
     for (size_t s = 0; s < graph->nfile; s++) {
         discard_used(updates, &graph->stage[s]);
@@ -338,7 +342,7 @@ void br_updates_tidy(struct br_graph *graph)
             if (update->owns_config) br_config_free(update->config);
             update->config = NULL;
         }
-        if (update->config == NULL && ++kept > BR_UPDATES_KEPT) {
+        if (update->config == NULL && ++kept > BR_UPDATES_KEPT && !br_update_is_kept(graph, update)) {
             *at = update->older;
             updates->total[update->state]--;
             free_update(update);

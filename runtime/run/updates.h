@@ -13,8 +13,11 @@
 #ifndef BEAMRING_RUNTIME_RUN_UPDATES_H
 #define BEAMRING_RUNTIME_RUN_UPDATES_H
 
-#include "runtime/graph/graph.h"
 #include "runtime/run/journal.h"
+#include "runtime/run/state.h"
+#include "runtime/stage_updates.h"
+
+#include <jansson.h>
 
 enum br_update_at {
     BR_AT_NOW,    /* the earliest sample at which all stages can */
@@ -79,10 +82,11 @@ struct br_update {
     struct br_change **change; /* [nchanges] */
     struct br_config *config;  /* its values; NULL: let go */
     bool owns_config;
-    bool noted; /* the journal has it; it has it in its last state */
-    bool concluded;
-    char *why;    /* rejected: what is wrong, a line each */
-    char *stages; /* names, with commas between */
+    char *kept;     /* what the journal says of it; NULL: it has it not */
+    bool concluded; /* it says what has become of it, too */
+    bool resumed;   /* it comes from the journal, which does not say for when it was asked */
+    char *why;      /* rejected: what is wrong, a line each */
+    char *stages;   /* names, with commas between */
 };
 
 /* Scheduled at a time; more are refused, none is ever dropped. The last ones are for what holds soon, so that
@@ -101,14 +105,14 @@ struct br_updates {
     uint64_t total[BR_UPDATE_STATES]; /* by their state now */
     const struct br_node *of_file;    /* `updates:` of the pipeline file, or NULL */
     struct br_journal journal;
-    json_t *past;  /* what the journal had to say, until the start is over */
-    bool resuming; /* what is submitted comes from the journal */
+    char *taken;   /* the journal's: entries of the file */
+    bool resuming; /* what is submitted comes from the journal, or from the file */
 };
 
 enum br_update_outcome {
     BR_UPDATE_OK,
     BR_UPDATE_WRONG,    /* the values: br_update.why says where */
-    BR_UPDATE_LATE,     /* a stage is beyond its sample: `earliest` */
+    BR_UPDATE_LATE,     /* a stage is beyond its sample, or has a later update scheduled: `earliest` */
     BR_UPDATE_CONFLICT, /* its id was used for other values, or a stage has ended */
     BR_UPDATE_FAILED,   /* no memory, a device */
     BR_UPDATE_TOO_MANY, /* BR_UPDATES_PENDING are scheduled */
@@ -143,9 +147,9 @@ void br_updates_free(struct br_graph *graph);
 int br_updates_submit(struct br_graph *graph, struct br_config *config, const struct br_node *root,
                       bool owned, struct br_update_reply *reply);
 
-/* Withdraws what is scheduled: those behind it hold as if it had never come, and so will the journal. *reply
- * says what has become of it, without an update where there is none; in `error` is why it stays. In the
- * thread that submits. */
+/* Withdraws what is scheduled, unless a stage has another update scheduled behind it. *reply says what has
+ * become of it, without an update where there is none; in `error` is why it stays. In the thread that
+ * submits. */
 void br_updates_cancel(struct br_graph *graph, const char *id, struct br_update_reply *reply,
                        struct br_error *error);
 
@@ -180,17 +184,20 @@ bool br_update_number(const struct br_node *node, char text[BR_UPDATE_NUMBER]);
 
 /* --- update_resume.c --- */
 
-/* Opens `journal:` of the pipeline file and takes up what it says: what held holds again from the first
- * sample on, and what was pending is. After the stages' start, before their threads. What is wrong with it is
- * told, and the pipeline file holds. */
-void br_updates_resume(struct br_graph *graph);
+/* Takes up what `journal:` of the pipeline file says: what held holds again from the first sample on, and
+ * what was scheduled is. A journal that cannot be used is logged, and the pipeline file holds. Then schedules
+ * `updates:` of the pipeline file, except entries that the journal knows. After the stages' start, before
+ * their threads. */
+int br_updates_start(struct br_graph *graph, struct br_error *error);
 
-/* Whether the journal has this entry of the pipeline file's `updates:` already. */
-bool br_updates_resumed(const struct br_graph *graph, const struct br_update_request *request,
-                        uint64_t digest);
+/* Keeps what the journal will say of an update that has been scheduled. */
+void br_updates_note_scheduled(struct br_graph *graph, struct br_update *update, const struct br_node *root);
 
-/* A line of the journal for an update that has been scheduled. False: it is not on the disk. */
-bool br_updates_note_scheduled(struct br_graph *graph, struct br_update *update, const struct br_node *root);
+/* Writes the journal, where there is one: it is on the disk when this returns. In the thread that submits. */
+void br_updates_write(struct br_graph *graph);
+
+/* Whether the journal has it: it is scheduled, or a value of it holds. Under `records`. */
+bool br_update_is_kept(const struct br_graph *graph, const struct br_update *update);
 
 /* --- update_file.c --- */
 
@@ -198,10 +205,10 @@ bool br_updates_note_scheduled(struct br_graph *graph, struct br_update *update,
  * config. */
 void br_updates_check(struct br_graph *graph, const struct br_node *list);
 
-/* Schedules it: after the stages' start, before their threads. */
-int br_updates_start(struct br_graph *graph, struct br_error *error);
-
 /* --- update_request.c --- */
+
+/* The stage of the pipeline file with this name, or NULL. */
+struct br_stage *br_update_stage(struct br_graph *graph, const char *name);
 
 /* Reads and checks all but the values; mistakes go to the config. False: there were some. */
 bool br_update_read(struct br_graph *graph, struct br_config *config, const struct br_node *root,
@@ -218,16 +225,20 @@ uint64_t br_update_file_digest(const char *path);
  * output's. */
 const struct br_stream *br_update_stream(const struct br_stage *stage);
 
-/* Sample up to which the stages of a request have come: the largest. */
-uint64_t br_update_taken(const struct br_update_request *request);
+/* The first base sample at which another update of these stages could hold: none has taken it, and none has
+ * an update scheduled behind it. In the thread that submits. */
+uint64_t br_update_earliest(struct br_graph *graph, const struct br_update_request *request);
 
-/* Makes, prepares and links the changes of an update; *earliest is what br_update_taken says after that. On
- * failure nothing has changed, and mistakes are in the update's config, or `error` says what is wrong. */
+/* The Unix time of a scheduled update, for which it would be scheduled for the same sample again. */
+int64_t br_update_time_ns(const struct br_update *update);
+
+/* Makes, prepares and links the changes of an update. On failure nothing has changed, and mistakes are in the
+ * update's config, or `error` says what is wrong. */
 enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_update *update,
-                                          const struct br_update_request *request, uint64_t *earliest,
-                                          struct br_error *error);
+                                          const struct br_update_request *request, struct br_error *error);
 
-/* Takes a scheduled update out of all its stages at once. On failure nothing has changed. */
+/* Takes a scheduled update out of all its stages at once. On failure nothing has changed, and `error` says
+ * why: a stage has taken its sample, or has another update scheduled behind it. */
 enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_update *update,
                                           struct br_error *error);
 
@@ -235,9 +246,6 @@ enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_upda
 bool br_update_is_far(const struct br_update *update, const struct br_update_request *request);
 
 /* --- update_values.c --- */
-
-/* The parameter of a stage's schema, or NULL. */
-const struct br_param *br_update_param(const struct br_stage_type *type, const char *name);
 
 /* The name of a file that is written NAME or {file: NAME}; NULL: the value is neither, or `param` no file. */
 const struct br_node *br_update_file(const struct br_param *param, const struct br_node *value);

@@ -16,13 +16,13 @@ static const struct br_stage *holds_up(const struct br_graph *graph)
     uint64_t oldest = UINT64_MAX, first;
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
-        if (stage->gpu.handle == NULL) continue;
+        if (stage->state->gpu.handle == NULL) continue;
         for (unsigned i = 0; i < stage->nout; i++)
             if (br_queue_oldest_unready(stage->out[i].queue, &first) && first < oldest) {
                 oldest = first;
                 late = stage;
             }
-        if (busy == NULL && br_gpu_stream_query(&stage->gpu, NULL) == 0) busy = stage;
+        if (busy == NULL && br_gpu_stream_query(&stage->state->gpu, NULL) == 0) busy = stage;
     }
     return late != NULL ? late : busy;
 }
@@ -44,8 +44,8 @@ bool br_watchdog_find(const struct br_graph *graph, uint64_t limit_ns, struct br
     *hang = (struct br_hang){0};
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
-        if (atomic_load(&stage->ended)) continue;
-        consider(hang, stage, atomic_load_explicit(&stage->process_since, memory_order_relaxed),
+        if (atomic_load(&stage->state->ended)) continue;
+        consider(hang, stage, atomic_load_explicit(&stage->state->process_since, memory_order_relaxed),
                  stage->device >= 0, "process", NULL);
         for (unsigned i = 0; i < stage->nin; i++)
             consider(hang, stage, br_reader_gpu_wait_since(stage->in[i].reader), true,
@@ -74,7 +74,8 @@ bool br_watchdog_find(const struct br_graph *graph, uint64_t limit_ns, struct br
 bool br_watchdog_gpus_idle(const struct br_graph *graph)
 {
     for (size_t s = 0; s < graph->nstages; s++)
-        if (graph->stage[s].gpu.handle != NULL && br_gpu_stream_query(&graph->stage[s].gpu, NULL) == 0)
+        if (graph->stage[s].state->gpu.handle != NULL &&
+            br_gpu_stream_query(&graph->stage[s].state->gpu, NULL) == 0)
             return false;
     return true;
 }
@@ -92,15 +93,15 @@ static void last_resort(int signal)
 
 void br_watchdog_leave(struct br_graph *graph)
 {
-    if (!graph->embedded) signal(SIGALRM, last_resort);
-    if (!graph->embedded) alarm(LAST_RESORT_S);
-    graph->left_behind = true;
+    if (!graph->state->embedded) signal(SIGALRM, last_resort);
+    if (!graph->state->embedded) alarm(LAST_RESORT_S);
+    graph->state->left_behind = true;
     uint64_t now = br_clock_ns();
     bool named = false;
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
-        if (atomic_load(&stage->ended) || stage->absorbed_by != NULL) continue;
-        uint64_t since = atomic_load(&stage->process_since);
+        if (atomic_load(&stage->state->ended)) continue;
+        uint64_t since = atomic_load(&stage->state->process_since);
         br_log(graph->log, BR_LOG_ERROR, stage->name,
                "process has not come back for %.1f s; the run ends without it",
                since > 0 && now > since ? (double)(now - since) * 1e-9 : 0);
@@ -112,11 +113,11 @@ void br_watchdog_leave(struct br_graph *graph)
                "its work on cuda:%d does not end; the run ends without it", late->device);
     for (size_t s = graph->nstages; s-- > 0;) {
         struct br_stage *stage = graph->order[s];
-        if (!stage->start_called || stage->type->stop == NULL || stage->device >= 0 ||
-            !atomic_load(&stage->ended))
+        if (!stage->state->start_called || stage->type->stop == NULL || stage->device >= 0 ||
+            !atomic_load(&stage->state->ended))
             continue;
-        stage->start_called = false;
+        stage->state->start_called = false;
         if (stage->type->stop(stage, stage->self) != BR_OK)
-            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->error.text);
+            br_log(graph->log, BR_LOG_ERROR, stage->name, "%s", stage->state->error.text);
     }
 }

@@ -2,7 +2,7 @@
 #ifndef BEAMRING_RUNTIME_RUN_WATCHDOG_H
 #define BEAMRING_RUNTIME_RUN_WATCHDOG_H
 
-#include "runtime/graph/graph.h"
+#include "runtime/run/state.h"
 
 /* A thread that has been in one call for too long. */
 struct br_hang {

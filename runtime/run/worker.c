@@ -1,8 +1,9 @@
 /* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all
  * shutdown logic of a pipeline is here, so that no stage contains any. */
-#include "runtime/control/tap.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
+#include "runtime/run/preview.h"
+#include "runtime/run/tap.h"
 #include "runtime/run/updates.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static int fetch_inputs(struct worker *w)
     for (unsigned i = 0; i < w->stage->nin; i++) {
         if (w->in[i] != NULL || w->in_ended[i]) continue;
         int got = br_reader_wait(w->stage->in[i].reader, &w->in[i]);
-        if (got == BR_E_DEVICE) br_queue_error(w->stage->in[i].edge->queue, &w->stage->error);
+        if (got == BR_E_DEVICE) br_queue_error(w->stage->in[i].edge->queue, &w->stage->state->error);
         if (got < 0) return got;
         if (got == 0) w->in_ended[i] = true;
     }
@@ -57,7 +58,7 @@ static int fetch_outputs(struct worker *w)
     for (unsigned i = 0; i < w->stage->nout; i++) {
         if (w->out[i] != NULL) continue;
         int status = br_queue_acquire(w->stage->out[i].queue, &w->out[i]);
-        if (status == BR_E_DEVICE) br_queue_error(w->stage->out[i].queue, &w->stage->error);
+        if (status == BR_E_DEVICE) br_queue_error(w->stage->out[i].queue, &w->stage->state->error);
         if (status != BR_OK) return status;
         if (w->in[0] != NULL) {
             w->out[i]->first = w->in[0]->first;
@@ -85,17 +86,18 @@ static void look_at_sample(struct worker *w)
     w->sampling = false;
     double ms = br_gpu_event_ms(w->begin, w->done);
     if (ms < 0) return;
-    add(&stage->counters.gpu_ns, (uint64_t)(ms * 1e6));
-    add(&stage->counters.gpu_calls, 1);
+    add(&stage->state->counters.gpu_ns, (uint64_t)(ms * 1e6));
+    add(&stage->state->counters.gpu_calls, 1);
 }
 
 static void begin_sample(struct worker *w)
 {
     struct br_stage *stage = w->stage;
     bool due = w->calls++ % SAMPLE_EVERY == 0;
-    if (due || atomic_load_explicit(&stage->counters.gpu_calls, memory_order_relaxed) == 0) look_at_sample(w);
+    if (due || atomic_load_explicit(&stage->state->counters.gpu_calls, memory_order_relaxed) == 0)
+        look_at_sample(w);
     if (!due || w->sampling) return;
-    w->sampling = br_gpu_event_record(w->begin, &stage->gpu, NULL) == BR_OK;
+    w->sampling = br_gpu_event_record(w->begin, &stage->state->gpu, NULL) == BR_OK;
     w->record_done = w->sampling;
 }
 
@@ -114,7 +116,7 @@ static void note_latency(struct br_stage *stage, const struct br_frame *in)
     int64_t sampled = br_stream_time_ns(&stage->in[0].edge->stream, in->first + in->samples);
     int64_t latency; /* a recording's epoch may be anything */
     if (__builtin_sub_overflow((int64_t)clock_ns(CLOCK_REALTIME), sampled, &latency)) latency = INT64_MAX;
-    atomic_store_explicit(&stage->counters.latency_ns, latency, memory_order_relaxed);
+    atomic_store_explicit(&stage->state->counters.latency_ns, latency, memory_order_relaxed);
 }
 
 static int call(struct worker *w)
@@ -129,18 +131,18 @@ static int call(struct worker *w)
     }
     uint64_t begin = clock_ns(CLOCK_MONOTONIC);
     if (stage->type->updates != NULL && w->in[0] != NULL) br_updates_take(stage, w->in[0]);
-    atomic_store_explicit(&stage->process_since, begin, memory_order_relaxed);
+    atomic_store_explicit(&stage->state->process_since, begin, memory_order_relaxed);
     int result = stage->type->process(stage, stage->self, &io);
-    atomic_store_explicit(&stage->process_since, 0, memory_order_relaxed);
+    atomic_store_explicit(&stage->state->process_since, 0, memory_order_relaxed);
     uint64_t took = clock_ns(CLOCK_MONOTONIC) - begin;
-    add(&stage->counters.busy_ns, took);
-    add(&stage->counters.calls, 1);
-    add(&stage->counters.took[bucket_of(took)], 1);
+    add(&stage->state->counters.busy_ns, took);
+    add(&stage->state->counters.calls, 1);
+    add(&stage->state->counters.took[bucket_of(took)], 1);
     if (stage->device >= 0) {
         br_gpu_range_pop();
-        if (w->record_done) br_gpu_event_record(w->done, &stage->gpu, NULL);
+        if (w->record_done) br_gpu_event_record(w->done, &stage->state->gpu, NULL);
         w->record_done = false;
-        if (result >= 0 && br_gpu_last_error(&stage->error) != BR_OK) result = BR_E_DEVICE;
+        if (result >= 0 && br_gpu_last_error(&stage->state->error) != BR_OK) result = BR_E_DEVICE;
     }
     return result;
 }
@@ -151,14 +153,14 @@ static int check_frame(struct worker *w, unsigned i)
     const struct br_frame *out = w->out[i];
     const struct br_edge *edge = &w->stage->out[i];
     if (out->samples == 0)
-        return br_fail(&w->stage->error, BR_E_INTERNAL, "process published a frame of no samples");
+        return br_fail(&w->stage->state->error, BR_E_INTERNAL, "process published a frame of no samples");
     if (out->samples > edge->stream.frame_samples)
-        return br_fail(&w->stage->error, BR_E_INTERNAL,
+        return br_fail(&w->stage->state->error, BR_E_INTERNAL,
                        "process published a frame of %llu samples into '%s', whose frames have at most %llu",
                        (unsigned long long)out->samples, edge->name,
                        (unsigned long long)edge->stream.frame_samples);
     if (out->first < w->end[i])
-        return br_fail(&w->stage->error, BR_E_INTERNAL,
+        return br_fail(&w->stage->state->error, BR_E_INTERNAL,
                        "process published a frame from sample %llu on into '%s', before the end %llu of the "
                        "one before",
                        (unsigned long long)out->first, edge->name, (unsigned long long)w->end[i]);
@@ -173,16 +175,16 @@ static int check_result(struct worker *w, int result)
     const char *wrong = NULL;
     if (result < 0) {
         if (result == BR_E_STOPPED) result = BR_E_INTERNAL; /* only the runtime stops: this is a failure */
-        br_fail(&stage->error, result, "process failed with status %d and gave no reason", result);
+        br_fail(&stage->state->error, result, "process failed with status %d and gave no reason", result);
         return result;
     }
     if ((result & ~(BR_CONSUMED | BR_PRODUCED | BR_FINISHED)) != 0)
         wrong = "process returned unknown bits";
     else if (result == 0 && stage->nin > 0 && !draining(w))
         wrong = "process neither consumed nor produced a frame";
-    if (atomic_load_explicit(&stage->misused, memory_order_relaxed))
+    if (atomic_load_explicit(&stage->state->misused, memory_order_relaxed))
         wrong = "process began jobs while it had some already, or from within a job";
-    if (wrong != NULL) return br_fail(&stage->error, BR_E_INTERNAL, "%s", wrong);
+    if (wrong != NULL) return br_fail(&stage->state->error, BR_E_INTERNAL, "%s", wrong);
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
         int status = check_frame(w, i);
         if (status != BR_OK) return status;
@@ -190,19 +192,18 @@ static int check_result(struct worker *w, int result)
     return BR_OK;
 }
 
-/* Somebody looks: what is about to be published goes into the preview, too. */
-static void show(struct br_edge *edge, const struct br_frame *frame)
+/* Somebody looks: the frame that is about to be published goes into the preview, too. */
+static void show(struct br_stage *stage, unsigned i, const struct br_frame *frame)
 {
-    struct br_preview *preview = atomic_exchange_explicit(&edge->preview, NULL, memory_order_acquire);
-    if (preview != NULL) {
-        br_preview_fill(preview, &edge->stream, frame);
-        atomic_store_explicit(&preview->state, PREVIEW_FILLED, memory_order_release);
-    }
-    struct br_tap *tap = atomic_exchange_explicit(&edge->tap, NULL, memory_order_acquire);
+    struct br_tap *tap = atomic_exchange_explicit(&stage->state->tap[i], NULL, memory_order_acquire);
     if (tap != NULL) {
-        br_tap_fill(tap, &edge->stream, frame);
+        br_tap_fill(tap, &stage->out[i].stream, frame);
         atomic_store_explicit(&tap->state, PREVIEW_FILLED, memory_order_release);
     }
+    struct br_preview *preview = atomic_load_explicit(&stage->state->preview[i], memory_order_acquire);
+    if (preview == NULL || !br_preview_add(preview, &stage->out[i].stream, frame)) return;
+    atomic_store_explicit(&stage->state->preview[i], NULL, memory_order_relaxed);
+    atomic_store_explicit(&preview->state, PREVIEW_FILLED, memory_order_release);
 }
 
 /* Publishes and releases as `result` says. A failure keeps nothing back: the first one is returned. */
@@ -211,12 +212,12 @@ static int hand_on(struct worker *w, int result)
     struct br_stage *stage = w->stage;
     int status = BR_OK;
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
-        if (atomic_load_explicit(&stage->out[i].preview, memory_order_relaxed) != NULL ||
-            atomic_load_explicit(&stage->out[i].tap, memory_order_relaxed) != NULL)
-            show(&stage->out[i], w->out[i]);
+        if (atomic_load_explicit(&stage->state->preview[i], memory_order_relaxed) != NULL ||
+            atomic_load_explicit(&stage->state->tap[i], memory_order_relaxed) != NULL)
+            show(stage, i, w->out[i]);
         status = br_queue_publish(stage->out[i].queue);
         if (status != BR_OK) {
-            br_queue_error(stage->out[i].queue, &stage->error);
+            br_queue_error(stage->out[i].queue, &stage->state->error);
             return status;
         }
         w->out[i] = NULL;
@@ -228,7 +229,7 @@ static int hand_on(struct worker *w, int result)
         w->in[i] = NULL;
         if (status != BR_OK || released == BR_OK) continue;
         status = released;
-        br_queue_error(stage->in[i].edge->queue, &stage->error);
+        br_queue_error(stage->in[i].edge->queue, &stage->state->error);
     }
     return status;
 }
@@ -268,16 +269,16 @@ static void end(struct worker *w, int status)
         /* A GPU that has failed fails everybody who works with it: the first message is the one that
          * helps. */
         struct br_stage *nobody = NULL;
-        bool first = atomic_compare_exchange_strong(&stage->graph->first_failed, &nobody, stage);
+        bool first = atomic_compare_exchange_strong(&stage->graph->state->first_failed, &nobody, stage);
         if (first || status != BR_E_DEVICE)
             br_log(stage->graph->log, BR_LOG_ERROR, stage->name, "%s; the other stages drain",
-                   stage->error.text);
+                   stage->state->error.text);
         char why[BR_ERROR_LENGTH + 100];
-        snprintf(why, sizeof why, "stage '%.64s': %s", stage->name, stage->error.text);
+        snprintf(why, sizeof why, "stage '%.64s': %s", stage->name, stage->state->error.text);
         br_ranks_fail(stage->graph->ranks, 1, why);
         br_pipeline_drain(stage->graph);
     }
-    atomic_store(&stage->completed, status == BR_OK && (stage->nin == 0 || draining(w)));
+    atomic_store(&stage->state->completed, status == BR_OK && (stage->nin == 0 || draining(w)));
 }
 
 void *br_worker(void *arg)
@@ -285,21 +286,19 @@ void *br_worker(void *arg)
     struct br_stage *stage = arg;
     struct worker w = {.stage = stage};
     int status = BR_OK;
-    if (stage->device >= 0) status = br_gpu_use(stage->device, &stage->error);
+    if (stage->device >= 0) status = br_gpu_use(stage->device, &stage->state->error);
     if (stage->device >= 0 && status == BR_OK)
-        status = br_gpu_event_create(&w.begin, stage->device, true, &stage->error);
+        status = br_gpu_event_create(&w.begin, stage->device, true, &stage->state->error);
     if (stage->device >= 0 && status == BR_OK)
-        status = br_gpu_event_create(&w.done, stage->device, true, &stage->error);
+        status = br_gpu_event_create(&w.done, stage->device, true, &stage->state->error);
     if (status == BR_OK) status = work(&w);
     end(&w, status);
     if (stage->device >= 0) {
         br_gpu_event_destroy(w.begin);
         br_gpu_event_destroy(w.done);
     }
-    atomic_store(&stage->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
-    /* One whose work another stage does ends with that: until then it takes updates. */
-    if (stage->absorbed != NULL) atomic_store(&stage->absorbed->ended, true);
-    if (stage->absorbed_by == NULL) atomic_store(&stage->ended, true);
-    if (stage->graph->on_end != NULL) stage->graph->on_end(stage->graph->on_end_arg);
+    atomic_store(&stage->state->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
+    atomic_store(&stage->state->ended, true);
+    if (stage->graph->state->on_end != NULL) stage->graph->state->on_end(stage->graph->state->on_end_arg);
     return NULL;
 }

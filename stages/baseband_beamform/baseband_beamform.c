@@ -2,6 +2,7 @@
  * directions, which may move. */
 #include "stages/baseband_beamform/baseband_beamform.h"
 #include "kernels/common/exchange.h"
+#include "runtime/stage_updates.h"
 #include "stages/baseband_beamform/moving.h"
 #include "stages/baseband_beamform_description.h"
 #include "stages/common/stage/gpu.h"

@@ -6,7 +6,9 @@
  * counters means, and what to say. */
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
+#include "formats/common/hints.h"
 #include "formats/common/text.h"
+#include "runtime/stage_updates.h"
 #include "stages/capture_description.h"
 
 #include <inttypes.h>
@@ -165,6 +167,8 @@ static int configure(struct br_stage *stage, void *self)
     if (packet_layout_make(&c->layout, c->description, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     status = packet_stage_stream(stage, &c->layout, c->description, out);
+    char doubt[256];
+    if (status == BR_OK && hints_doubt(out, doubt, sizeof doubt) != NULL) br_stage_warn(stage, "%s", doubt);
     if (status == BR_OK) status = set_epoch(stage, c, out);
     if (status == BR_OK) status = set_start(stage, c, out);
     if (status == BR_OK) status = capture_make_counters(stage, c);
@@ -198,7 +202,8 @@ static int start(struct br_stage *stage, void *self)
     c->clock = (struct sample_clock){c->epoch_ns, out->sample_ns, c->window.period};
     c->receiver = calloc(n, sizeof *c->receiver);
     c->seen_ns = calloc(c->layout.nsources, sizeof *c->seen_ns);
-    if (c->receiver == NULL || c->seen_ns == NULL)
+    c->quiet = calloc(c->layout.nsources, sizeof *c->quiet);
+    if (c->receiver == NULL || c->seen_ns == NULL || c->quiet == NULL)
         return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for %u threads", n);
     c->nreceivers = n;
     int status = capture_open_first(stage, c, &error);
@@ -224,6 +229,7 @@ static int stop(struct br_stage *stage, void *self)
     window_free(&c->window);
     free(c->receiver);
     free(c->seen_ns);
+    free(c->quiet);
     return BR_OK;
 }
 

@@ -46,6 +46,7 @@ struct capture {
     struct capture_nic *nic;   /* [nnics] interfaces that are named */
     size_t nnics;
     uint64_t *seen_ns; /* [nsources] when packets of the source were last seen */
+    bool *quiet;       /* [nsources] the log knows that it is silent */
 };
 
 /* open.c: addresses and interfaces agree (status); all receivers are opened in the way that `backend`

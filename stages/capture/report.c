@@ -66,17 +66,36 @@ void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
 /* A source is silent when nothing has come of it for so long. */
 #define SILENT_NS ((uint64_t)1000000000)
 
+/* Tells the log that these sources have gone, or are back, once for each change. */
+static void tell(struct br_stage *stage, const struct capture *c, size_t count, size_t first, bool gone)
+{
+    if (count == 0) return;
+    char others[48] = "";
+    if (count > 1) snprintf(others, sizeof others, " and %zu others", count - 1);
+    long long source = c->layout.source_id[first];
+    if (gone)
+        br_stage_warn(stage, "source %lld%s: no packets for 1 s", source, others);
+    else
+        br_stage_note(stage, "source %lld%s: packets come again", source, others);
+}
+
 void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64_t now)
 {
-    size_t silent = 0, expected = 0, longest = 0;
+    size_t silent = 0, expected = 0, longest = 0, gone = 0, back = 0, first_gone = 0, first_back = 0;
     char text[240];
     for (size_t s = 0; s < c->layout.nsources; s++) {
         if (c->window.live[s] || c->seen_ns[s] == 0) c->seen_ns[s] = now;
+        bool quiet = now - c->seen_ns[s] >= SILENT_NS && !c->window.absent[s];
+        if (quiet && !c->quiet[s] && gone++ == 0) first_gone = s;
+        if (!quiet && c->quiet[s] && !c->window.absent[s] && back++ == 0) first_back = s;
+        c->quiet[s] = quiet;
         if (c->window.absent[s]) continue;
         expected++;
-        if (now - c->seen_ns[s] < SILENT_NS) continue;
+        if (!quiet) continue;
         if (silent++ == 0 || c->seen_ns[s] < c->seen_ns[longest]) longest = s;
     }
+    tell(stage, c, gone, first_gone, true);
+    tell(stage, c, back, first_back, false);
     /* Nothing at all is what the stage waits for; some missing is what it is in trouble with. */
     bool all = silent == expected;
     br_stage_waits_for(stage, all ? "packets: none come" : NULL);

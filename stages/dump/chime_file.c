@@ -3,6 +3,7 @@
 #include "formats/chime/chime_attributes.h"
 #include "formats/common/coding.h"
 #include "formats/common/fileio.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/dump/dump.h"
 

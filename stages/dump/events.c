@@ -1,4 +1,5 @@
 /* events.c - the dumps of a stage: what becomes of them, and what is told of them. */
+#include "runtime/stage_history.h"
 #include "stages/common/stage/shape.h"
 #include "stages/dump/dump.h"
 

@@ -1,6 +1,7 @@
 /* piece.c - one file: its window, copied out of the history frame by frame and written. See dump.h. */
 #include "buffers/output.h"
 #include "formats/common/fileio.h"
+#include "runtime/stage_history.h"
 #include "stages/dump/dump.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* request.c - what operators ask for: dumps in our words and in kotekan's, their status, their end. Called by
  * the thread of the control interface; nothing here touches a file. */
 #include "buffers/clock.h"
+#include "runtime/stage_history.h"
 #include "stages/dump/dump.h"
 
 #include <inttypes.h>

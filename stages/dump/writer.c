@@ -1,5 +1,6 @@
 /* writer.c - the threads that copy windows out of the history and write them. See dump.h. */
 #include "buffers/clock.h"
+#include "runtime/stage_history.h"
 #include "stages/common/stage/shape.h"
 #include "stages/dump/dump.h"
 

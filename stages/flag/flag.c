@@ -1,5 +1,6 @@
 /* flag - what is no noise: bad inputs, spectral kurtosis, powers outside limits. */
 #include "stages/flag/flag.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"

@@ -1,7 +1,7 @@
 /* frb_beams - FRB stage 2: intensities on the grid of the zero-padded transform resampled to any beams. */
-#include "runtime/stage.h"
+#include "kernels/frb_beams/frb_beams.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/sky/directions.h"
-#include "stages/common/stage/forming.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -11,11 +11,12 @@
 #include <string.h>
 
 struct frb_beams {
-    struct forming forming;             /* first: the stage that does its work too looks there */
     const struct br_beams_param *beams; /* parameters */
     const char *precision, *incoherent;
     struct br_maps steer;
 
+    struct br_frb_beams *plan;
+    struct br_cuda *cuda;      /* NULL on the CPU */
     struct br_stream formed;   /* the output without the incoherent sum */
     struct steering *steering; /* [nsteering], in order of time; the first one holds from sample 0 on */
     size_t nsteering;
@@ -135,8 +136,6 @@ static int configure(struct br_stage *stage, void *self)
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    if (!fb->moves && strcmp(fb->precision, "float16") == 0 && strcmp(fb->incoherent, "none") == 0)
-        br_stage_offer(stage); /* what it makes follows from the two streams */
     return BR_OK;
 }
 
@@ -176,19 +175,32 @@ static enum br_frb_beams_incoherent incoherent_of(const struct frb_beams *fb)
                                                      : BR_INCOHERENT_NONE;
 }
 
+/* Stage 1 transforms with exp(+2 pi i m theta / M), so that the field exp(2 pi i s m x spacing / lambda) of a
+ * sideband of sign s peaks at theta = -s M x spacing / lambda. */
 static int make_plan(struct br_stage *stage, struct frb_beams *fb, enum br_backend backend)
 {
     const struct br_stream *out = &fb->formed;
+    const struct br_telescope *t = out->telescope;
+    int sign = br_sideband_sign(out->sideband);
     struct br_why why = {""};
-    /* a frame beside a loss may touch one step more */
-    struct br_frb_beams_params p = forming_params(out, br_stage_input(stage, 0)->array.axis[1].length + 1);
-    p.beam = (const double *)fb->steering[0].motion.beams;
-    p.steered = fb->moves;
-    p.float32 = strcmp(fb->precision, "float32") == 0;
-    p.incoherent = incoherent_of(fb);
-    p.cuda = fb->forming.cuda;
-    p.parallel = br_stage_parallel_loop(stage);
-    if (br_frb_beams_create(&fb->forming.plan, backend, &p, &why) != 0)
+    const struct br_frb_beams_params p = {.nchannels = out->nchannels,
+                                          .freq_mhz = out->freq_mhz,
+                                          .grid_m = t->grid_m,
+                                          .grid_n = t->grid_n,
+                                          .spacing_m_m = -sign * t->spacing_m_m,
+                                          .spacing_n_m = -sign * t->spacing_n_m,
+                                          .nbeams = out->nbeams,
+                                          .beams_x = out->beams_x,
+                                          .beams_y = out->beams_y,
+                                          .beam = (const double *)fb->steering[0].motion.beams,
+                                          .steered = fb->moves,
+                                          .float32 = strcmp(fb->precision, "float32") == 0,
+                                          .incoherent = incoherent_of(fb),
+                                          /* a frame beside a loss may touch one step more */
+                                          .max_steps = br_stage_input(stage, 0)->array.axis[1].length + 1,
+                                          .cuda = fb->cuda,
+                                          .parallel = br_stage_parallel_loop(stage)};
+    if (br_frb_beams_create(&fb->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     fb->aim = fb->moves ? NULL : fb->steering;
     fb->interval = 0;
@@ -199,9 +211,9 @@ static int start(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
     enum br_backend backend;
-    int status = br_stage_backend(stage, upload_bytes(stage, &fb->formed), &backend, &fb->forming.cuda);
+    int status = br_stage_backend(stage, upload_bytes(stage, &fb->formed), &backend, &fb->cuda);
     if (status == BR_OK) status = make_plan(stage, fb, backend);
-    return status == BR_OK ? br_stage_gpu_holds(stage, fb->forming.cuda) : status;
+    return status == BR_OK ? br_stage_gpu_holds(stage, fb->cuda) : status;
 }
 
 /* Number of the output step that begins at or after a sample. */
@@ -225,7 +237,7 @@ static int aim(struct br_stage *stage, struct frb_beams *fb, uint64_t step, unsi
     if (end < *until) *until = end;
     if (fb->aim == s && fb->interval == interval) return BR_OK;
     br_motion_at(&s->motion, interval, fb->there);
-    if (br_frb_beams_steer(fb->forming.plan, (const double *)fb->there, 0, &why) != 0)
+    if (br_frb_beams_steer(fb->plan, (const double *)fb->there, 0, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     fb->aim = s;
     fb->interval = interval;
@@ -252,14 +264,14 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         if (status != BR_OK) return status;
         if (until > cut) until = cut;
         if (until > end) until = end;
-        br_frb_beams_execute_steps(fb->forming.plan, in->data, in->complete ? NULL : in->valid, part.nsteps,
+        br_frb_beams_execute_steps(fb->plan, in->data, in->complete ? NULL : in->valid, part.nsteps,
                                    step - begin, until - step, out->data);
         step = until;
     }
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, part.nsteps * part.nchannels);
-    int status = br_stage_gpu_check(stage, fb->forming.cuda);
+    int status = br_stage_gpu_check(stage, fb->cuda);
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
@@ -271,9 +283,9 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
     const struct frb_beams *now = self;
     struct br_why why = {""};
     enum br_backend backend;
-    int status = br_stage_backend_aside(stage, now->forming.cuda, &backend, &fb->forming.cuda);
+    int status = br_stage_backend_aside(stage, now->cuda, &backend, &fb->cuda);
     if (status == BR_OK) status = make_plan(stage, fb, backend);
-    if (status == BR_OK && br_frb_beams_may_exchange(now->forming.plan, fb->forming.plan, &why) != 0)
+    if (status == BR_OK && br_frb_beams_may_exchange(now->plan, fb->plan, &why) != 0)
         status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);
     return status;
 }
@@ -283,7 +295,7 @@ static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sam
 {
     (void)stage, (void)sample;
     struct frb_beams *fb = self, *with = fresh;
-    br_frb_beams_exchange(fb->forming.plan, with->forming.plan);
+    br_frb_beams_exchange(fb->plan, with->plan);
     fb->steering = with->steering;
     fb->nsteering = with->nsteering;
     fb->moves = with->moves;
@@ -296,8 +308,8 @@ static void discard(struct br_stage *stage, void *fresh)
 {
     (void)stage;
     struct frb_beams *fb = fresh;
-    br_frb_beams_destroy(fb->forming.plan);
-    br_cuda_destroy(fb->forming.cuda);
+    br_frb_beams_destroy(fb->plan);
+    br_cuda_destroy(fb->cuda);
 }
 
 static const char *const updates[] = {"beams", "steer", NULL};
@@ -305,8 +317,8 @@ static const char *const updates[] = {"beams", "steer", NULL};
 static int stop(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
-    br_frb_beams_destroy(fb->forming.plan);
-    br_stage_gpu_end(stage, fb->forming.cuda);
+    br_frb_beams_destroy(fb->plan);
+    br_stage_gpu_end(stage, fb->cuda);
     return BR_OK;
 }
 

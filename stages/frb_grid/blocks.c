@@ -1,6 +1,7 @@
 /* blocks.c - frb_grid's stream: where blocks lie in its frames. An output frame is filled over several calls,
  * and an input frame may be spread over several output frames. All zones complete the same blocks of base
  * samples. */
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
 #include "stages/frb_grid/frb_grid.h"

@@ -2,6 +2,7 @@
  * time. Parameters, plans and new gains; blocks.c has the stream. */
 #include "stages/frb_grid/frb_grid.h"
 #include "formats/tables/hdf5_tables.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"

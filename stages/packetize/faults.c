@@ -1,6 +1,6 @@
 /* faults.c - see faults.h. */
 #include "stages/packetize/faults.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 enum { USE_FIRST = 1, USE_SECOND, USE_BITS };
 

@@ -7,12 +7,9 @@
  * middle of a byte, and a frame with an odd number of elements ends with half a byte of zero (br_array_bytes
  * rounds up). */
 #include "kernels/quantize/quantize.h"
-#include "kernels/frb_beams/frb_beams.h"
-#include "kernels/frb_beams_quantize/frb_beams_quantize.h"
 #include "kernels/quantize/follow.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
-#include "stages/common/stage/forming.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -38,15 +35,6 @@ struct quantize {
     uint16_t *gathered;
     uint8_t *gathered_valid; /* [freq][block] */
 
-    /* When it does the work of frb_beams too: its input is I, and blocks that lie in one frame go through
-     * `fused`. Of other frames all of J is formed, from which blocks are gathered. */
-    const struct br_stream *beams; /* the description of J; NULL: J is the input */
-    struct br_frb_beams *forming;
-    struct br_frb_beams_quantize *fused;
-    uint16_t *formed; /* [freq][step][beam], of the current input frame */
-    bool have_formed;
-    bool looked; /* for updates of the beams, in the current input frame */
-
     struct blocks blocks;
 };
 
@@ -71,34 +59,13 @@ static const struct br_param params[] = {
              "and 16 blocks",
              .unit = "s", .min = 1e-9, .max = 1e6),
     BR_PARAM("fuse", BR_P_CHOICE, struct quantize, fuse,
-             "form the beams of a `frb_beams` before it in the same kernel: wherever there is one (true), "
-             "where that is known "
-             "to be faster (auto), or never (false); the result is the same",
-             .choices = fuse_choices, .def = "auto"),
+             "has no effect; accepted for pipeline files of earlier versions", .choices = fuse_choices,
+             .def = "auto"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}};
 static const struct br_port outputs[] = {
     {"out", "levels [beam][freq][time], int4 or uint8, with f32 [beam][freq][2] = {scale, offset}"}, {0}};
-
-/* Takes over the work of frb_beams where there is a kernel for both: its input's frames are whole blocks,
- * the beams a grid, and the GPU and the shapes such that br_frb_beams_quantize_can. */
-static void absorb(struct br_stage *stage, struct quantize *q)
-{
-    const struct br_stream *beams = br_stage_input(stage, 0);
-    const struct br_telescope *t = beams->telescope;
-    struct br_why why = {""};
-    if (strcmp(q->fuse, "false") == 0 || br_stage_device(stage) < 0 || t == NULL || beams->beams_x == 0)
-        return;
-    if (strcmp(q->fuse, "auto") == 0 &&
-        !br_frb_beams_quantize_pays(t->grid_m, t->grid_n, beams->beams_x, beams->beams_y))
-        return;
-    if (beams->frame_samples % ((uint64_t)q->block * q->step) != 0) return;
-    if (!br_frb_beams_quantize_can(br_stage_device(stage), t->grid_m, t->grid_n, beams->beams_x,
-                                   beams->beams_y, (size_t)q->block, &why))
-        return;
-    if (br_stage_absorb(stage, "frb_beams") != NULL) q->beams = beams;
-}
 
 /* Defaults that depend on the stream. */
 static int choose_statistics(struct br_stage *stage, struct quantize *q, const struct br_stream *in)
@@ -151,26 +118,9 @@ static int configure(struct br_stage *stage, void *self)
     out->side = (struct br_array){
         .dtype = BR_F32, .naxes = 3, .axis = {{"beam", pair[0]}, {"freq", pair[1]}, {"number", pair[2]}}};
     out->frame_samples = (uint64_t)q->block * q->step;
-    absorb(stage, q);
+    if (br_stage_given(stage, "fuse"))
+        br_stage_warn(stage, "`fuse` has no effect any more: `frb_beams` forms the beams; remove it");
     return BR_OK;
-}
-
-/* The plan of frb_beams, the kernel for both, and room for J of one frame. */
-static int start_forming(struct br_stage *stage, struct quantize *q)
-{
-    const struct br_stream *j = q->beams;
-    struct br_why why = {""};
-    /* beside a loss a frame may touch one step more */
-    struct br_frb_beams_params p = forming_params(j, j->array.axis[1].length + 1);
-    p.beam = (const double *)j->beams;
-    p.cuda = q->cuda;
-    if (br_frb_beams_create(&q->forming, BR_CUDA, &p, &why) != 0 ||
-        br_frb_beams_quantize_create(&q->fused, q->forming, q->plan, &why) != 0)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    struct forming *theirs = br_stage_absorbed(stage);
-    *theirs = (struct forming){q->forming, q->cuda}; /* where updates of the beams go */
-    q->formed = br_stage_scratch(stage, q->cuda, p.nchannels * p.max_steps * p.nbeams * sizeof *q->formed);
-    return q->formed == NULL ? BR_E_NO_MEMORY : BR_OK;
 }
 
 /* Validity of a frame and of a block, and what a block weighs. */
@@ -180,23 +130,15 @@ static size_t upload_bytes(const struct br_stage *stage, const struct quantize *
            q->nchannels * sizeof(struct br_follow_step);
 }
 
-/* A block of the input and its validity, on a GPU its levels too; and where it forms the beams, a frame of
- * them and of every channel the weights of both axes, complex float32. */
+/* A block of the input and its validity, on a GPU its levels too. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct quantize *q = self;
-    const struct br_stream *j = q->beams;
     size_t cells = q->nchannels * (size_t)q->block;
     br_stage_uploads_memory(stage, upload_bytes(stage, q), m);
     br_stage_buffer_memory(stage, cells * q->nbeams * sizeof *q->gathered, m);
     m->host += cells + (br_stage_device(stage) >= 0 ? cells * q->nbeams : 0);
     if (q->follow > 0) br_stage_buffer_memory(stage, q->nchannels * q->nbeams * sizeof(struct br_follow), m);
-    if (j == NULL) return;
-    size_t weights = 2 * j->telescope->grid_m * (j->beams_x > 0 ? j->beams_x : j->nbeams) +
-                     2 * j->telescope->grid_n * (j->beams_x > 0 ? j->beams_y : j->nbeams);
-    br_stage_buffer_memory(stage,
-                           j->nchannels * (j->array.axis[1].length + 1) * j->nbeams * sizeof *q->formed, m);
-    br_stage_buffer_memory(stage, j->nchannels * weights * 2 * sizeof(float), m);
 }
 
 static int start(struct br_stage *stage, void *self)
@@ -223,8 +165,7 @@ static int start(struct br_stage *stage, void *self)
         return br_no_memory(stage, values + cells);
     if (br_quantize_create(&q->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-    status = q->beams != NULL ? start_forming(stage, q) : BR_OK;
-    return status == BR_OK ? br_stage_gpu_holds(stage, q->cuda) : status;
+    return br_stage_gpu_holds(stage, q->cuda);
 }
 
 /* Moves steps [begin, fill) of all rows of a whole block together, into a frame of just these: elements only
@@ -307,47 +248,12 @@ static int emit_gathered(struct br_stage *stage, struct quantize *q, struct br_f
     return emit(stage, q, out, q->gathered_valid + q->blocks.begin, block);
 }
 
-/* J of the input frame: the frame itself, or formed of it. */
-static const uint16_t *beams_of(struct quantize *q, const struct br_frame *in, size_t nsteps)
-{
-    if (q->beams == NULL) return in->data;
-    if (!q->have_formed)
-        br_frb_beams_execute(q->forming, in->data, in->complete ? NULL : in->valid, nsteps, q->formed);
-    q->have_formed = true;
-    return q->formed;
-}
-
-/* Beams that are updated within a frame: all of its J is formed, each step with the beams that it is to have.
- * The quantizer makes the same bits of it as the kernel for both. */
-static void take_updates(struct br_stage *stage, struct quantize *q, const struct br_frame *in)
-{
-    uint64_t end = in->first + in->samples, first = in->first / q->step;
-    size_t nsteps = br_stream_part(br_stage_input(stage, 0), 0, in->first, in->samples).nsteps, at = 0;
-    const uint8_t *valid = in->complete ? NULL : in->valid;
-    for (;;) {
-        uint64_t due = br_stage_next_absorbed_update(stage, end);
-        uint64_t cut = due / q->step + (due % q->step != 0);
-        if (due >= end || cut >= first + nsteps) break;
-        if (cut > first + at) {
-            br_frb_beams_execute_steps(q->forming, in->data, valid, nsteps, at, (size_t)(cut - first) - at,
-                                       q->formed);
-            at = (size_t)(cut - first);
-        }
-        br_stage_absorbed_update(stage, (first + at) * q->step);
-    }
-    if (at > 0) {
-        br_frb_beams_execute_steps(q->forming, in->data, valid, nsteps, at, nsteps - at, q->formed);
-        q->have_formed = true;
-    }
-    q->looked = true;
-}
-
 /* Moves a piece of the input frame into the block. */
 static int gather(struct br_stage *stage, struct quantize *q, const struct br_frame *in,
                   const struct blocks_piece *p)
 {
     size_t block = (size_t)q->block, row = q->nbeams * sizeof(uint16_t);
-    const uint8_t *beams = (const uint8_t *)beams_of(q, in, p->nsteps);
+    const uint8_t *beams = in->data;
     for (size_t c = 0; c < q->nchannels; c++) {
         if (in->complete)
             memset(q->gathered_valid + c * block + p->at, BR_VALID, p->count);
@@ -356,21 +262,6 @@ static int gather(struct br_stage *stage, struct quantize *q, const struct br_fr
     }
     return br_stage_copy_rows(stage, (uint8_t *)q->gathered + p->at * row, block * row, beams + p->from * row,
                               p->nsteps * row, p->count * row, q->nchannels);
-}
-
-/* Quantizes a block that is all in the input frame, from its step `at` on. Returns the levels that were
- * clamped, as far as known. */
-static uint64_t quantize_frame(struct quantize *q, const struct br_frame *in, size_t nsteps, size_t at,
-                               const uint8_t *valid, struct br_frame *out)
-{
-    const uint16_t *data = in->data;
-    remember(q);
-    if (q->beams == NULL || q->have_formed || br_quantize_begins(q->plan, nsteps, valid))
-        return br_quantize_execute(q->plan, beams_of(q, in, nsteps) + at * q->nbeams, nsteps, valid,
-                                   out->data, out->side);
-    size_t cells = 4 * (size_t)q->beams->telescope->grid_m * q->beams->telescope->grid_n;
-    br_frb_beams_quantize_execute(q->fused, data + at * cells, nsteps, valid, out->data, out->side);
-    return 0;
 }
 
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
@@ -384,13 +275,14 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     }
 
     if (blocks_gap(&q->blocks, in)) return emit_gathered(stage, q, out); /* the same input comes again */
-    if (q->beams != NULL && !q->looked) take_updates(stage, q, in);
     struct blocks_piece p = blocks_take(&q->blocks, in);
     int result = p.whole ? BR_OK : gather(stage, q, in, &p);
     if (result != BR_OK) return result;
     if (p.whole) { /* straight from the frame */
         const uint8_t *valid = in->complete ? NULL : in->valid + p.from;
-        uint64_t clamped = quantize_frame(q, in, p.nsteps, p.from, valid, out);
+        remember(q);
+        const uint16_t *data = (const uint16_t *)in->data + p.from * q->nbeams;
+        uint64_t clamped = br_quantize_execute(q->plan, data, p.nsteps, valid, out->data, out->side);
         br_stage_count_saturated(stage, clamped);
         result = br_stage_gpu_check(stage, q->cuda);
         if (result == BR_OK) result = emit(stage, q, out, valid, p.nsteps);
@@ -398,10 +290,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         result = emit_gathered(stage, q, out);
     }
     if (result < 0) return result;
-    if (blocks_used(&q->blocks, in)) {
-        q->have_formed = q->looked = false;
-        result |= BR_CONSUMED;
-    }
+    if (blocks_used(&q->blocks, in)) result |= BR_CONSUMED;
     return result;
 }
 
@@ -409,10 +298,7 @@ static int stop(struct br_stage *stage, void *self)
 {
     struct quantize *q = self;
     br_quantize_destroy(q->plan);
-    br_frb_beams_quantize_destroy(q->fused);
-    br_frb_beams_destroy(q->forming);
     br_stage_scratch_free(q->cuda, q->gathered);
-    br_stage_scratch_free(q->cuda, q->formed);
     br_stage_gpu_end(stage, q->cuda);
     free(q->levels);
     free(q->gathered_valid);

@@ -2,6 +2,7 @@
 
 #include "buffers/output.h"
 #include "formats/common/fileio.h"
+#include "runtime/stage_updates.h"
 
 #include <errno.h>
 #include <fcntl.h>

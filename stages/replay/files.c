@@ -1,15 +1,10 @@
 /* Names and bytes of the files that are replayed. */
-#include "formats/common/fileio.h"
-#include "formats/common/hints.h"
 #include "stages/replay/replay.h"
 
 #include <errno.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { FAR = 1 << 20 };
 
 static const char *keep(struct br_stage *stage, const char *text)
 {
@@ -75,58 +70,5 @@ int files_expand(struct br_stage *stage, const struct br_strings *patterns, stru
     globfree(&found);
     if (list->count == 0)
         return br_stage_fail_at(stage, "files", "only .gaps files match '%s'", patterns->value[0]);
-    return BR_OK;
-}
-
-int files_read(struct br_stage *stage, int fd, const char *path, void *buffer, size_t length, uint64_t offset)
-{
-    struct br_error error = {0};
-    int status = fileio_read_all(fd, path, buffer, length, offset, &error);
-    return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
-}
-
-uint64_t files_frame_samples(size_t row_bytes)
-{
-    uint64_t samples = 256;
-    while (samples < 65536 && 2 * samples * row_bytes <= 1 << 20) samples *= 2;
-    return samples;
-}
-
-bool files_are_far(size_t frame_bytes)
-{
-    return frame_bytes > (size_t)FAR;
-}
-
-int replay_check_first(struct br_stage *stage, const char *path, uint64_t first)
-{
-    struct br_error error = {0};
-    if (hints_first(br_stage_hints(stage), path, first, &error) == BR_OK) return BR_OK;
-    return br_stage_fail_at(stage, "files", "%s", error.text);
-}
-
-int replay_coding(struct br_stage *stage, const char *path, const char *key, const char *own,
-                  const char *option, enum coding *coding)
-{
-    struct br_stream_hints hints = *br_stage_hints(stage);
-    struct br_error error = {0};
-    if (option != NULL) hints.coding = option;
-    if (hints_coding(&hints, path, key, &own, &error) != BR_OK)
-        return br_stage_fail_at(stage, "files", "%s", error.text);
-    *coding = coding_from_name(own);
-    return BR_OK;
-}
-
-int replay_payload(struct br_stage *stage, const struct recording *recording, const char *path,
-                   uint64_t bytes, uint64_t *payload)
-{
-    struct br_error error = {0};
-    uint64_t behind;
-    if (recording_payload(recording, path, bytes, payload, &behind, &error) != BR_OK)
-        return br_stage_fail_at(stage, "files", "%s", error.text);
-    if (behind > 0)
-        br_stage_warn(stage,
-                      "%s has %llu bytes behind the %llu of data that its FILE_SIZE announces; they are "
-                      "left out",
-                      path, (unsigned long long)behind, (unsigned long long)*payload);
     return BR_OK;
 }

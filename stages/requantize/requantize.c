@@ -4,11 +4,13 @@
  * that moved would move the beams with it. To measure, frames are held until there are enough samples; they
  * then go out first. */
 #include "buffers/output.h"
-#include "runtime/stage.h"
+#include "runtime/stage_updates.h"
+#include "stages/common/stage/earlier.h"
 #include "stages/common/stage/shape.h"
 #include "stages/requantize_description.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +37,7 @@ struct requantize {
     const char *save;
     bool overwrite;
 
+    struct file_lock claim; /* of the name `save` */
     size_t nfreq, npol, ndish, row_bytes;
     double *factor; /* [nfreq][npol] */
     float *each;    /* [nfreq][npol][ndish][2]: the same for every component of a time step */
@@ -173,10 +176,30 @@ static int measure(struct br_stage *stage, struct requantize *r)
     return save_scales(stage, r);
 }
 
+/* So that no other run writes the file of `save`. */
+static int claim_save(struct br_stage *stage, struct requantize *r)
+{
+    struct br_error error = {0};
+    char directory[PATH_MAX];
+    snprintf(directory, sizeof directory, "%s", r->save);
+    char *name = strrchr(directory, '/');
+    if (name != NULL) *name = '\0';
+    const char *file = name != NULL ? name + 1 : r->save;
+    if (earlier_claim(&r->claim,
+                      name == NULL        ? "."
+                      : name == directory ? "/"
+                                          : directory,
+                      file, &error) == BR_OK)
+        return BR_OK;
+    return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct requantize *r = self;
     size_t scales = r->nfreq * r->npol;
+    r->claim.fd = -1;
+    if (r->save != NULL && claim_save(stage, r) != BR_OK) return BR_E_IO;
     r->factor = malloc(scales * sizeof *r->factor);
     r->each = malloc(r->row_bytes * sizeof *r->each);
     r->level = malloc(r->row_bytes);
@@ -392,6 +415,7 @@ static int stop(struct br_stage *stage, void *self)
 {
     struct requantize *r = self;
     (void)stage;
+    file_lock_release(&r->claim);
     free(r->factor);
     free(r->each);
     free(r->level);

@@ -1,5 +1,5 @@
 #include "stages/simulate/burst.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 #include <fftw3.h>
 #include <math.h>

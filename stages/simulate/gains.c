@@ -1,7 +1,7 @@
 #include "stages/simulate/gains.h"
 #include "formats/tables/hdf5_tables.h"
 #include "stages/common/stage/shape.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 #include "stages/simulate/receiver.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 #include "stages/simulate/rfi.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "stages/simulate/sky.h"
 #include "buffers/sky.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* upchannelize - finer frequency channels by a polyphase filterbank, one plan per zone of the band. */
 #include "kernels/upchannelize/upchannelize.h"
-#include "runtime/stage.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"

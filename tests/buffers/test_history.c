@@ -1,4 +1,4 @@
-/* What a queue keeps of what has passed: pins, what is taken from them, and frames that are held. */
+/* The history of a queue: pins, frames taken from them, and frames that are held. */
 #include "buffers/history.h"
 #include "tests/buffers/frames.h"
 

@@ -1,4 +1,4 @@
-/* What a queue promises, one promise at a time: order, waiting, ends. Most of it in one thread: what would
+/* The promises of a queue, one at a time: order, waiting, ends. Most of it in one thread: what would
  * wait is asked only where it must not. */
 #include "tests/buffers/frames.h"
 

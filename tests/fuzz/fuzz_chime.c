@@ -1,4 +1,4 @@
-/* libFuzzer: any bytes as a CHIME baseband file. What is accepted makes sense, and its first and last rows
+/* libFuzzer: any bytes as a CHIME baseband file. An accepted file makes sense, and its first and last rows
  * can be read or are refused. */
 #include "formats/chime/chime_hdf5.h"
 #include "tests/fuzz/input_file.h"

@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fuzzed_node.server == NULL) start();
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) != 0) abort();
-    /* What is too large for the socket's buffer is cut: the server may close before it has read all. */
+    /* A request that exceeds the socket's buffer is cut: the server may close before it has read all. */
     (void)!send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
     converse(fd);
     close(fd);

@@ -1,4 +1,4 @@
-/* libFuzzer: any bytes as a GUPPI RAW file. What is accepted makes sense, and what we write of it is read
+/* libFuzzer: any bytes as a GUPPI RAW file. An accepted file makes sense, and our copy of it is read
  * back alike. */
 #include "formats/guppi/guppi.h"
 

@@ -1,4 +1,4 @@
-/* libFuzzer: any bytes as the metadata and the first bytes of a frame of kotekan's. What is accepted
+/* libFuzzer: any bytes as the metadata and the first bytes of a frame of kotekan's. An accepted frame
  * describes exactly its frame, and comes back from what we write of it. */
 #include "formats/kotekan/kotekan_array.h"
 #include "formats/kotekan/kotekan_raw.h"

@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What the pipeline expects: the field, or intensities of beams. */
+/* The stream that the pipeline expects: the field, or intensities of beams. */
 static void describe_stream(struct br_stream *stream, bool plain)
 {
     static const double mhz = 400, width = 1;
@@ -26,7 +26,7 @@ static void describe_stream(struct br_stream *stream, bool plain)
     if (status != BR_OK) abort();
 }
 
-/* What the stage hands on must go forwards and lie in frames. Returns what `fill` said last. */
+/* Samples that the stage hands on must go forwards and lie in frames. Returns the last status of `fill`. */
 static void hand_on(struct br_stage *stage, struct receive *r, struct br_frame *frame, uint64_t *next,
                     bool flush)
 {

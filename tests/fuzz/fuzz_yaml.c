@@ -136,5 +136,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     br_config_print_errors(config, nowhere);
     br_config_free(config);
+    if (br_config_parse_value(&config, "request", (const char *)data, size, &error) != BR_OK) return 0;
+    if (br_config_root(config) != NULL) count_nodes(br_config_root(config), 1);
+    br_config_free(config);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* What the fuzz targets of packets share: the memory of a layout or stream, and a check. */
+/* Shared by the fuzz targets of packets: the memory of a layout or stream, and a check. */
 #ifndef BEAMRING_TESTS_FUZZ_PIECES_H
 #define BEAMRING_TESTS_FUZZ_PIECES_H
 

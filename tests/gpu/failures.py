@@ -1,6 +1,6 @@
-"""What a GPU can do to a pipeline: allocations, launches, copies and events that fail, a kernel that writes
-where it must not, and one that never ends. One message that names the stage and the call, exit 1, all threads
-joined soon, and what was written before is right."""
+"""Failures of a GPU under a pipeline: allocations, launches, copies and events that fail, a kernel that
+writes where it must not, and one that never ends. One message that names the stage and the call, exit 1, all
+threads joined soon, and what was written before is right."""
 import glob
 import json
 import os
@@ -168,8 +168,8 @@ pipeline:
 
 
 def test_updates():
-    """What an update makes on the GPU fails: it is refused, the old values stay, the pipeline goes on, and
-    the next one holds."""
+    """The GPU fails while an update is prepared: the update is refused, the old values stay, the pipeline
+    goes on, and the next one holds."""
     for call in ("cudaMallocHost", "cudaStreamCreateWithFlags", "cudaMallocAsync", "__cudaLaunchKernel",
                  "cudaEventCreateWithFlags"):
         env = {"LD_PRELOAD": INJECT, "BEAMRING_INJECT": call + ":1", "BEAMRING_INJECT_WHILE": "fails",

@@ -14,7 +14,7 @@ void t_gpu_enqueue_delay(void *stream, unsigned microseconds);
 /* Nothing that comes behind it on the stream ever begins. */
 void t_gpu_enqueue_hang(void *stream);
 
-/* What comes behind it on the stream waits until the gate is open (ten seconds at most). */
+/* Later work on the stream waits until the gate is open (at most ten seconds). */
 void t_gpu_enqueue_gate(void *stream);
 __attribute__((visibility("default"))) void t_gpu_set_gate(int open);
 

@@ -61,7 +61,8 @@ static void test_transfers(void **state)
 }
 
 /* The stream of the second stage is blocked: its host still enqueues and publishes, and so do all stages
- * before it, until the ring between the first two is full. What has passed when the gate opens is right. */
+ * before it, until the ring between the first two is full. Frames that have passed when the gate opens are
+ * right. */
 static void test_no_host_waits(void **state)
 {
     (void)state;
@@ -152,8 +153,8 @@ static void test_slots_take_turns(void **state)
     struct br_reader *reader;
     struct br_error error = {0};
     assert_int_equal(br_gpu_stream_create(&gpu, 0, &error), BR_OK);
-    assert_int_equal(
-        br_queue_create(&queue, "q", &stream, 3, (struct br_place){BR_SPACE_PINNED, 0}, &error), BR_OK);
+    assert_int_equal(br_queue_create(&queue, "q", &stream, 3, (struct br_place){BR_SPACE_PINNED, 0}, &error),
+                     BR_OK);
     assert_int_equal(br_queue_add_reader(queue, "r", BR_POLICY_BLOCK, &reader, &error), BR_OK);
     br_reader_set_stream(reader, &gpu);
     assert_int_equal(br_queue_seal(queue, &error), BR_OK);

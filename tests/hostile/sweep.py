@@ -1,12 +1,14 @@
-"""Whatever comes from outside at random: mutated connections of every wire, damaged files and files that
-change, signals, allocations that fail. A process may refuse and say why; it may not crash, hang, or lose what
-was good.
+"""Whatever comes from outside at random: pipelines with extreme parameters, mutated connections of every
+wire, requests, slow clients, damaged files and files that change, signals, allocations that fail. A process
+may refuse and say why; it may not crash, hang, or lose what was good.
 
-    sweep.py [--seed S] [--seconds T] [--only KIND] [--case N]
+    sweep.py [--seed S] [--seconds T] [--only KIND] [--case N] [--jobs N]
 
-Case N of a kind follows from the seed alone. What fails is printed with the command that does it again."""
+Case N of a kind follows from the seed alone. A failure is printed with the command that repeats it."""
 import argparse
+import concurrent.futures
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -18,94 +20,23 @@ import time
 import numpy as np
 import yaml
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "oracle"), os.path.join(HERE, "..", "pipeline")]
-import chime_l0  # noqa: E402
-import frb_node  # noqa: E402
-import harness  # noqa: E402
-import kotekan  # noqa: E402
-import recordings as other  # noqa: E402
-import small  # noqa: E402
-from wires_common import document, EPOCH, free_port, l0_packets, random_minichunks, STEP  # noqa: E402
-from wires_kotekan import FIELD, field_metadata  # noqa: E402
-
-PATIENCE_S = 60
-
-
-class Fault(Exception):
-    pass
-
-
-def check(ok, *what):
-    if not ok:
-        raise Fault(" ".join(map(str, what)))
-
-
-class Process(subprocess.Popen):
-    """The program with these arguments; what it says goes into a file."""
-
-    def __init__(self, d, *args, **more):
-        self.path = os.path.join(d, "log")
-        with open(self.path, "w") as log:
-            super().__init__([os.path.abspath(harness.PROGRAM), *map(str, args)], cwd=d, stdout=log,
-                             stderr=log, **more)
-
-    def log(self):
-        with open(self.path, errors="replace") as f:
-            return f.read()
-
-    def until(self, ready, what):
-        """Waits until ready(), or its end."""
-        end = time.time() + PATIENCE_S
-        while self.poll() is None and not ready():
-            check(time.time() < end, what, "\n", self.log()[-3000:])
-            time.sleep(0.005)
-
-    def ended(self, allowed, what):
-        """It ends by itself, with a status that is allowed: no signal, no sanitizer. Returns what it said."""
-        try:
-            self.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self.wait()
-            raise Fault(f"{what}: hangs\n{self.log()[-3000:]}") from None
-        said = self.log()
-        check(self.returncode in allowed,
-              f"{what}: exit {self.returncode}, expected {allowed}\n{said[-3000:]}")
-        check("Sanitizer" not in said and "runtime error:" not in said, f"{what}\n{said[-3000:]}")
-        return said
-
-
-def mutated(rng, data, times=None):
-    """A few places are changed, left out, doubled, moved, or cut off; lengths become extreme."""
-    data = bytearray(data)
-    for _ in range(times or rng.choice((1, 1, 1, 2, 5, 20))):
-        if not data:
-            break
-        at, n = rng.randrange(len(data)), rng.choice((1, 2, 4, 8, 100))
-        kind = rng.randrange(7)
-        if kind == 0:
-            data[at] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            data[at:at + n] = rng.choice((b"\0", b"\xff", b"\x7f", b"\x80")) * n
-        elif kind == 2:
-            del data[at:at + n]
-        elif kind == 3:
-            data[at:at] = data[at:at + n]
-        elif kind == 4:
-            del data[at:]
-        elif kind == 5:
-            data[at:at + 4] = rng.choice((0, 1, 2**31 - 1, 2**31, 2**32 - 1)).to_bytes(4, "little")
-        else:
-            data[at:at + n] = rng.randbytes(n)
-    return bytes(data)
-
+from common import check, COUNTS, Fault, mutated, Process  # first: it says where modules are
+import frb_node
+import harness
+import kotekan
+import recordings as other
+import small
+from extremes import extremes
+from strangers import requests, slow
+from wires_common import document, EPOCH, free_port, l0_packets, random_minichunks, STEP
+from wires_kotekan import FIELD, field_metadata
 
 # --- wires ----------------------------------------------------------------------------------------------
 
 
 def send(rng, port, data):
     """In pieces, at most some of them; ends it politely or not."""
+    COUNTS["connections"] += 1
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as s:
         for at in range(0, len(data), step := rng.choice((7, 1000, 1 << 20))):
             s.sendall(data[at:at + step])
@@ -161,6 +92,7 @@ pipeline:
                 udp.send(p[3])
             for _ in range(rng.randrange(8)):
                 kind = rng.randrange(3)
+                COUNTS["mutated messages"] += 1
                 if kind == 0:  # of a document that is another one, so that no mutant is taken for a sender
                     there = hello.replace(b"beamset: 1", b"beamset: 7")
                     send(rng, ports[0], mutated(rng, there + b"".join(chunk[:rng.randrange(3)])))
@@ -223,6 +155,7 @@ def files(rng, d):
         path = os.path.join(d, name)
         whole = open(path, "rb").read()
         for _ in range(2):
+            COUNTS["damaged files"] += 1
             with open(path, "wb") as f:  # headers are more interesting than data
                 edge = rng.choice((64, 512, 4096, len(whole)))
                 f.write(mutated(rng, whole[:edge]) + whole[edge:])
@@ -258,6 +191,7 @@ def changing(rng, d):
         if process.poll() is not None:
             break
         kind = rng.randrange(4)
+        COUNTS["changes of files"] += 1
         if kind == 0:
             os.truncate(path, rng.randrange(size))
         elif kind == 1:
@@ -299,7 +233,9 @@ def signals(rng, d):
         process.until(lambda: os.path.exists(os.path.join(d, "e", "e_000000.dada")), "it does not begin")
         time.sleep(rng.random() * 0.1)
         for _ in range(rng.randrange(1, 4)):
-            sent.append(rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGWINCH)))
+            sent.append(rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGWINCH,
+                                    signal.SIGUSR1)))
+            COUNTS["signals"] += 1
             if process.poll() is None:
                 process.send_signal(sent[-1])
             time.sleep(rng.random() * 0.1)
@@ -314,13 +250,15 @@ def memory(rng, d):
         f.write("".join(line + "\n" for line in PIPELINE.splitlines() if "uvh5" not in line))
     for _ in range(10):
         at, count = int(10**rng.uniform(1.5, 4)), rng.choice((1, 1, 3, 100))
+        COUNTS["failed allocations"] += count
         env = {**os.environ, "LD_PRELOAD": library, "NO_MEMORY_AT": str(at), "NO_MEMORY_COUNT": str(count)}
         # 127: the loader found no memory. SIGABRT: libraries that have no other way.
         Process(d, "run", "p.yaml", env=env).ended((0, 1, 2, 127, -signal.SIGABRT),
                                                    f"run without memory at {at}, {count}")
 
 
-KINDS = {"wires": wires, "files": files, "changing": changing, "signals": signals, "memory": memory}
+KINDS = {"pipelines": extremes, "wires": wires, "requests": requests, "slow": slow, "files": files,
+         "changing": changing, "signals": signals, "memory": memory}
 
 
 def main():
@@ -329,30 +267,47 @@ def main():
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--case", type=int)
+    parser.add_argument("--jobs", type=int, default=3, help="cases at a time")
     options = parser.parse_args()
     kinds = [options.only] if options.only else list(KINDS)
     if not os.environ.get("BEAMRING_NO_MEMORY") and "memory" in kinds:
         print("left out: memory, for BEAMRING_NO_MEMORY does not name libno_memory.so (nor can a sanitizer's "
               "allocator be replaced)")
         kinds.remove("memory")
-    until, number, failed = time.time() + options.seconds, options.case or 0, 0
-    counts = dict.fromkeys(kinds, 0)
-    while True:
-        for kind in kinds:
-            if time.time() > until and min(counts.values()) > 0:
+    until = time.time() + options.seconds
+    counts, failed = dict.fromkeys(kinds, 0), []
+
+    def one(kind, number):
+        with harness.scratch() as d:
+            try:
+                KINDS[kind](random.Random(f"{options.seed} {kind} {number}"), d)
+            except (Fault, AssertionError, OSError, subprocess.SubprocessError) as fault:
+                failed.append(kind)
+                print(f"FAIL {kind}: {fault}\nagain: {sys.argv[0]} --seed {options.seed} --only {kind} "
+                      f"--case {number}", flush=True)
+            finally:
+                Process.end_all(d)
+        counts[kind] += 1
+
+    def tell():
+        print("cases:", ", ".join(f"{kind} {n}" for kind, n in counts.items()))
+        print("tried:", ", ".join(f"{n} {what}" for what, n in sorted(COUNTS.items())), flush=True)
+
+    signal.signal(signal.SIGUSR1, lambda *_: tell())  # how far it is
+    numbers = itertools.count() if options.case is None else [options.case]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        running = set()
+        for number, kind in ((n, k) for n in numbers for k in kinds):
+            if number > (options.case or 0) and time.time() > until:
                 break
-            counts[kind] += 1
-            with harness.scratch() as d:
-                try:
-                    KINDS[kind](random.Random(f"{options.seed} {kind} {number}"), d)
-                except (Fault, AssertionError, OSError) as fault:
-                    failed += 1
-                    print(f"FAIL {kind}: {fault}\nagain: {sys.argv[0]} --seed {options.seed} --only {kind} "
-                          f"--case {number}", flush=True)
-        number += 1
-        if options.case is not None or (time.time() > until and min(counts.values()) > 0):
-            break
-    print("cases:", ", ".join(f"{kind} {n}" for kind, n in counts.items()))
+            running.add(pool.submit(one, kind, number))
+            if len(running) >= options.jobs:
+                done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
+                for task in done:
+                    task.result()
+    for task in running:
+        task.result()
+    tell()
     sys.exit(1 if failed else 0)
 
 

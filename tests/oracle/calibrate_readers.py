@@ -275,7 +275,7 @@ def direction(d):
 
 
 def refused(d):
-    """What cannot be used, each with a word that says why; nothing is written."""
+    """Unusable files, each with a word of the reason; nothing is written."""
     import h5py
     import harness
     import numpy as np

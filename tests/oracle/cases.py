@@ -1,4 +1,4 @@
-"""What the oracles of the kernels share: the cases that a dump program writes, and the errors allowed."""
+"""Shared by the oracles of the kernels: the cases that a dump program writes, and the errors allowed."""
 import glob
 import os
 import subprocess

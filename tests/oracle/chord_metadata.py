@@ -1,5 +1,6 @@
 """kotekan's chordMetadata as a reader must take it, from its description and not from the C: what the bytes
-say, and which array of ours the frame is. What makes no sense, or is no such array, is refused."""
+say, and which array of ours the frame is. Metadata that make no sense, or describe another array, are
+refused."""
 import struct
 
 SIZE = 21120
@@ -79,7 +80,7 @@ def times(d):
 
 
 def first_sample(d):
-    """Of a frame whose steps are samples of the F-engine: half_fpga_sample0 counts half ones."""
+    """For a frame whose steps are samples of the F-engine: half_fpga_sample0 counts half ones."""
     step, half = times(d)
     twice = 2 * step * d["sample0"] + half - (step - 1)
     require(d["sample0"] >= 0 and 0 <= twice <= 2 ** 62 and twice % 2 == 0, "first sample")

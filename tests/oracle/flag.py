@@ -1,7 +1,7 @@
 """Flags in NumPy, against what dump_flag wrote: sums, spectral kurtosis, who is flagged and why.
 
-What noise has (flag_table.py) is taken from kernels/flag/table.c, which a test of its own compares with the
-equations.
+The statistics of noise (flag_table.py) are taken from kernels/flag/table.c, which a test of its own compares
+with the equations.
 
 usage: flag.py DUMP_PROGRAM
 """
@@ -50,7 +50,7 @@ def stands_out(r, k2, k3, k4, s):
 
 
 def judge(s0, s1, s2, usable, expected, low, high, s):
-    """Of inputs together: reason, and how close it was."""
+    """The verdict on all inputs together: reason, and how close it was."""
     with np.errstate(all="ignore"):
         mean = s1 / s0
     part = usable & (s1 > 0) & (mean >= low) & (mean <= high)

@@ -34,7 +34,7 @@ def number(key, event, kind):
     if event.anchor or event.tag or event.style:
         raise Refused(key, "no plain number")
     if not (WHOLE if kind is int else REAL).match(event.value):
-        raise Refused(key, f"{event.value!r} is no number")
+        raise Refused(key, f"{event.value!r} is not a number")
     value = kind(event.value)
     if value not in INT64 if kind is int else not math.isfinite(value):
         raise Refused(key, "too large")
@@ -50,7 +50,7 @@ def pairs(events):
     i = 3
     while not isinstance(events[i], yaml.MappingEndEvent):
         if not isinstance(events[i], yaml.ScalarEvent) or events[i].anchor or events[i].tag:
-            raise Refused("text", "a key is no text")
+            raise Refused("text", "a key is not a text")
         key, value = events[i].value, events[i + 1]
         i += 2
         if isinstance(value, yaml.SequenceStartEvent):

@@ -75,7 +75,7 @@ PAYLOAD = bytes((37 * i + 11) % 256 for i in range(240))
 
 
 class Unreadable(Exception):
-    """What a reader of the format cannot know, or cannot be."""
+    """Cases that a reader of the format cannot judge."""
 
 
 def whole(text, low, high):
@@ -85,7 +85,7 @@ def whole(text, low, high):
 
 
 def keep(keys, key, value):
-    """Of a key that comes twice some readers take the first value, others the last one."""
+    """If a key comes twice, some readers take the first value, others the last."""
     if keys.setdefault(key, value) != value:
         raise Unreadable(key)
 
@@ -213,7 +213,7 @@ def reals(text, n):
 
 
 def plain_words(keys, mine, first_time_ns, row):
-    """What every reader of DADA files understands, where it is there, is what our own keys say."""
+    """Keys that every reader of DADA files understands agree with our own keys."""
     f, p, a = mine["shape"]
     counts = {b"NBIT": 4, b"NDIM": 2, b"NPOL": p, b"NCHAN": f, b"NANT": a, b"RESOLUTION": row}
     if any(key in keys and whole(keys[key], 0, 1 << 64) != value for key, value in counts.items()):
@@ -440,7 +440,7 @@ def cases(rng):
 
 # --- comparison -----------------------------------------------------------------------------------
 def differs(line, want):
-    """What is read otherwise, or None."""
+    """The first value that is read differently, or None."""
     words = line.split(" ")
     dtype, shape = words[1], tuple(int(n) for n in words[2:5])
     num, den = (int(n) for n in words[5].split("/"))

@@ -79,7 +79,7 @@ def receive(sock):
     return frames
 
 
-# What the stages of kotekan's branch for CHORD assert of the frames they take: type, dimensions.
+# Assertions of the stages in kotekan's branch for CHORD about their input frames: type, dimensions.
 STAGES = {
     "E": (INT4P4CHIME, "T F P D"), "Ebar": (INT4P4CHIME, "Tbar Fbar P D"),
     "I": (FLOAT16, "Ttilde Fbar beamQ beamP"), "I2": (FLOAT16, "R Fbar Ttilde"), "J": (INT4P4, "B F P T")

@@ -51,7 +51,7 @@ MEANINGLESS = {
     # Two bytes that are reserved; the heap's counter, its length, that of the payload.
     "spead": field(4, 2) + spead_value(0) + spead_value(1) + spead_value(3),
 }
-# Those of them for which "refused" is no answer: they say nothing at all.
+# Those of them for which "refused" is wrong: they say nothing at all.
 IGNORED = {
     "chord-crs": MEANINGLESS["chord-crs"], "chime-ice": MEANINGLESS["chime-ice"],
     "lwa-snap2": [b for k in (8, 10) for b in field(k, 2)], "ata-snap": field(0, 2),

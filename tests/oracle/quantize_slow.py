@@ -20,7 +20,7 @@ def median(values, there):
 
 
 class Series:
-    """What is known of each (beam, channel)."""
+    """The state of each (beam, channel)."""
 
     def __init__(self, shape, steps, constant):
         self.steps, self.constant = steps, constant

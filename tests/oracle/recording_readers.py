@@ -175,7 +175,7 @@ def vdif_by_baseband(program):
 
 
 def vdif_of_baseband(program):
-    """What baseband writes is what we replay."""
+    """We replay exactly what baseband writes."""
     import numpy as np
     from astropy import units as u
     from astropy.time import Time

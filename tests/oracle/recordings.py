@@ -150,7 +150,7 @@ def lz4_runs(raw):
 
 
 def bitshuffle_chunk(raw, block=8192, compress=lz4_literals):
-    """What the filter leaves in the file for a chunk of bytes: with LZ4, or (compress None) only shuffled."""
+    """The filter's output in the file for a chunk of bytes: with LZ4, or (compress None) only shuffled."""
     raw = np.ascontiguousarray(raw).reshape(-1)
     out, at = b"" if compress is None else struct.pack(">QI", raw.size, block), 0
     while raw.size - at >= 8:

@@ -1,7 +1,7 @@
 """When a dispersed pulse crosses a channel, from the equation: exact fractions, nothing of the C code.
 
 A pulse that crosses the frequency ref at time 0 crosses f at K DM (1/f^2 - 1/ref^2), K = 4.148806417e15 Hz^2
-s for DM in pc cm^-3. What is asked for is [start, start + duration) at ref, for every DM in dm +- dm_error
+s for DM in pc cm^-3. The request is for [start, start + duration) at ref, for every DM in dm +- dm_error
 and every frequency in the channel."""
 from fractions import Fraction
 

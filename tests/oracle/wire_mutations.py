@@ -91,16 +91,16 @@ def expected(text, loader=frb_document.LOADER):
 
 
 def values(line):
-    """What read_documents prints -> dict of lists."""
+    """The output of read_documents -> dict of lists."""
     pairs = (item.split(":") for item in line.split())
     return {key: [int(v) if re.fullmatch("-?[0-9]+", v) else float.fromhex(v) for v in rest.split(",")[:-1]]
             for key, rest in pairs}
 
 
-# What we refuse though others may take it: our own counters have 32 bits there.
+# Documents that we refuse although others may accept them: our own counters have 32 bits there.
 OURS = {"zone_nfreq", "seq_per_frb_time_sample"}
 # How a value is spelt is not the rules' business: they read what we write.
-SPELLING = ("anchors", "plain", "is no number")
+SPELLING = ("anchors", "plain", "is not a number")
 
 
 def test_documents(program):

@@ -88,7 +88,7 @@ def test_tables():
             assert "number = ix x 4 + iy" in told.out, told
             lines = told.out.split("zenith angle (degrees)\n")[1].splitlines()[:NX * NY]
             check_table([line.split() for line in lines], site)
-            # the table is no recording, and is there once
+            # the table is not a recording, and exists once
             harness.run(
                 d, """pipeline:
   - {stage: replay, files: "out/y_*", out: beams}

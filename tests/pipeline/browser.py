@@ -41,6 +41,7 @@ class Browser:
             self.call(domain + ".enable")
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=False)
+        self.call("Emulation.setScrollbarsHidden", hidden=True)  # pictures show the whole page
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=features)
 

@@ -128,7 +128,7 @@ def test_ratio():
 
 
 def test_own_statistics_lose_it():
-    """What the default is there for: with each block's own statistics wide and bright bursts are lowered."""
+    """The reason for the default: each block's own statistics would lower wide and bright bursts."""
     beams = [[(1111, 64, 100), (2222, 1, 200)] for _ in range(BEAMS)]
     x = intensities(beams, 4096)
     for options, low, high in (("", 0.95, 1.05), (", statistics: block", 0.1, 0.8)):

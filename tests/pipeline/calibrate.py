@@ -127,7 +127,7 @@ def test_files():
 
 
 def test_missing():
-    """What is missing does not count, in UVH5 files and in recordings alike: a whole integration, parts of
+    """Missing data do not count, in UVH5 files and in recordings alike: a whole integration, parts of
     others, and integrations that the recording cuts."""
     with harness.scratch() as d:
         g = circle.write_receivers(d)
@@ -271,6 +271,14 @@ def test_picture():
         circle.calibrate(d, "vis/vis_000000.uvh5", "--direction", circle.at(SOURCE), "--plot", "gains.png")
         with open(os.path.join(d, "gains.png"), "rb") as f:
             assert f.read(8) == b"\x89PNG\r\n\x1a\n"
+        os.remove(os.path.join(d, "gains.h5"))
+        for make in (os.mkfifo, lambda path: os.symlink("elsewhere", path)):
+            make(os.path.join(d, "link.png"))
+            result = circle.calibrate(d, "vis/vis_000000.uvh5", "--direction", circle.at(SOURCE), "--plot",
+                                      "link.png", status=1)
+            assert "link.png" in result.err and "not replaced" in result.err, result
+            os.remove(os.path.join(d, "link.png"))
+        assert not os.path.exists(os.path.join(d, "gains.h5")) and "elsewhere" not in os.listdir(d)
 
 
 NODE = """

@@ -1,5 +1,5 @@
-"""What capture must survive: bad packets, wrong protocols, resets, late starts, missing rights; and what it
-says of them."""
+"""Trouble that capture must survive: bad packets, wrong protocols, resets, late starts, missing rights; and
+what it says of them."""
 import glob
 import json
 import os

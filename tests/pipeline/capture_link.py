@@ -136,7 +136,7 @@ def udp_checksum(payload):
 
 
 def interface_counters():
-    """What the interface says of itself, from the start of the stage on; a new one begins at 0."""
+    """The interface's own counters, from the start of the stage; a new interface begins at 0."""
     with harness.scratch() as d:
         run = node(d, packets.ChordCrs(), "packet", 600)
         wait_until(lambda: "with `packet`" in run.text(), run)
@@ -202,7 +202,7 @@ def sleeps(backend):
 
 
 def checksums(backend):
-    """What was damaged behind the sender is refused where the sender sums; where it does not, nobody
+    """Packets damaged after the sender are refused if the sender writes checksums; if not, nobody
     knows."""
     fengine = packets.ChordCrs()
     with harness.scratch() as d:

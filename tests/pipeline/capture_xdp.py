@@ -113,7 +113,7 @@ def queues(d, there):
 
 @in_link
 def passes(d, there):
-    """What is not ours goes its way: other ports, other addresses, ARP, ping, TCP."""
+    """Other packets pass: other ports, other addresses, ARP, ping, TCP."""
     fengine = packets.ChordCrs()
     raw = field(fengine, 2)
     run = node(d, "backend: xdp, idle_s: 3")
@@ -169,7 +169,7 @@ def losses(d, there):
 @in_link
 def in_the_way(d, there):
     """More threads than queues, a program that is there already, no single interface: refused with the
-    reason; `auto` takes the next way, and says so. A NIC that copies is no reason for auto to take xdp."""
+    reason; `auto` takes the next way, and says so. A NIC that copies does not make auto choose xdp."""
     for more, interfaces, message in (("threads: 3", "[v0]", "3 threads cannot share the 2 queues of v0"),
                                       ("threads: 1", "[]", "name it in `interfaces`")):
         text = pipeline(f"backend: xdp, {more}", '"*:4000"', interfaces)

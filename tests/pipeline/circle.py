@@ -62,7 +62,7 @@ def truth_beam():
 
 
 def check_gains(d, g, name="gains.h5"):
-    """What is asked of gains: 2 degrees and 3 % for a source of S/N 10; flags of dead inputs and of no
+    """The limits for gains: 2 degrees and 3 % for a source of S/N 10; flags of dead inputs and of no
     others; errors as large as the file says."""
     gain, flag, sets, _ = circle.read_gains(os.path.join(d, name))
     assert gain.dtype == np.complex64 and gain.shape == (NF, NP, ND)

@@ -30,7 +30,7 @@ def at(direction):
 
 
 def receivers(seed=1):
-    """What the receivers multiply by, [freq][pol][dish]: amplitudes of 0.7 to 1.4, any phase, a delay of some
+    """The receivers' gains, [freq][pol][dish]: amplitudes of 0.7 to 1.4, any phase, a delay of some
     ns; dead inputs."""
     rng = np.random.default_rng(seed)
     freq = FREQ0 + STEP * np.arange(NF)

@@ -53,7 +53,7 @@ def test_run():
 
 
 def test_few_voltages_clamp():
-    """Of the components of the nodes' baseband beams less than one in a hundred is clamped, and they are not
+    """Less than one in a hundred components of the nodes' baseband beams is clamped, and they are not
     all but zero either."""
     for t in ("chord", "pathfinder", "hirax"):
         with harness.scratch() as d:

@@ -1,4 +1,4 @@
-"""What watching costs: 1000 scrapes a second and ten live pages on a pipeline that runs as fast as it can.
+"""The cost of watching: 1000 scrapes a second and ten live pages on a pipeline that runs as fast as it can.
 
     control_load.py [SECONDS] [STAGES]     default 60 s, 64 stages
 

@@ -89,7 +89,7 @@ def test_truth_and_lies():
         assert "WRONG" not in out
         with open(os.path.join(d, "demo.png"), "rb") as f:
             assert f.read(8) == b"\x89PNG\r\n\x1a\n"
-        # much better than what is allowed: the search is no lottery
+        # much better than the limit: the search does not depend on luck
         for name, scale, tolerance in (("position x", TRUTH["x_deg"], 0.06), ("position y", TRUTH["y_deg"],
                                                                               0.06), ("DM", TRUTH["dm"], 1.0),
                                        ("arrival", 1e3 * TRUTH["arrival_s"], 0.3)):

@@ -1,5 +1,5 @@
 """Every key that a file of ours carries stands in the pages: headers of recordings in recordings.md, the
-statistics of a run and what `beamring receive` prints in the user guide."""
+statistics of a run and what `beamring receive` prints on the pages run.md and wires.md."""
 import json
 import os
 import re
@@ -49,7 +49,7 @@ def test_headers_and_statistics():
                 seen |= {re.sub(r"^ZONE_[0-9]+$", "ZONE_n", re.sub(r"_[0-9]+$", "", k) if not k.startswith(
                     "ZONE_") else k) for k in keys}
         assert len(seen) > 30 and seen <= known, sorted(seen - known)
-        guide = page("user-guide.md")
+        guide = page("run.md")
         stats = set(keys_of(json.load(open(os.path.join(d, "stats.json")))))
         reasons = {k for s in json.load(open(os.path.join(d, "stats.json")))["stages"] for k in s["lost"]}
         assert len(stats) > 30 and stats - reasons <= guide, sorted(stats - reasons - guide)
@@ -84,7 +84,7 @@ def test_counters_of_receive():
             s.sendall(frb_node.hello(document()))
         out, _ = tool.communicate(timeout=20)
         keys = set(json.loads(out.splitlines()[-1]))
-        assert keys <= page("user-guide.md"), sorted(keys - page("user-guide.md"))
+        assert keys <= page("wires.md"), sorted(keys - page("wires.md"))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ pipeline:
 """)
         harness.run(d, CHAIN % harness.CONFIG)
         snr, data = strongest(d)
-        # What the files say of each step: complete, the share of the boards, or masked below one half.
+        # The files' verdict on each step: complete, the share of the boards, or masked below one half.
         gaps, = glob.glob(os.path.join(d, "out", "*.gaps"))
         share = harness.read_gaps(gaps[:-len(".gaps")], 0, data.shape[2], data.shape[0], 1)
         for boards, first, end in GONE:

@@ -149,7 +149,7 @@ def test_the_future_and_the_past():
 
 
 def test_the_earliest():
-    """What is kept loses its oldest frame every 0.64 ms: whoever asks for the earliest sample gets it."""
+    """The history loses its oldest frame every 0.64 ms: a request for the earliest sample gets it."""
     text = dump_common.node_text().replace("realtime: true,", "realtime: true, frame_samples: 250,")
     with dump_common.dump_node(text, filled=1.7) as (node, source):
         for event in range(300):
@@ -284,7 +284,7 @@ def test_check_says_what_fits():
 
 
 def test_upchannelized():
-    """What another stage puts out: the fine channels of a coarse one stay together in a file, bit for bit."""
+    """The output of another stage: the fine channels of a coarse one stay together in a file, bit for bit."""
     text = dump_common.node_text(more=f"""
   - {{stage: upchannelize, in: field, out: fine, factor: 4, device: '{harness.DEVICE}'}}
   - {{stage: dump, name: late, in: {{from: fine, history: {{seconds: 0.5}}}}, directory: fine}}

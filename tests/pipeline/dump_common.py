@@ -1,4 +1,4 @@
-"""What the tests of `dump` share: a recording of four of CHIME's channels that is played in real time for
+"""Shared by the tests of `dump`: a recording of four of CHIME's channels that is played in real time for
 ever, a node that keeps the last seconds of it, and what its files must hold."""
 import concurrent.futures
 import contextlib

@@ -15,7 +15,7 @@ STATES = ("done", "empty", "failed", "cancelled")
 
 
 class Disk:
-    """What the disk of the dumps does."""
+    """The state of the dumps' disk."""
 
     def __init__(self, directory):
         self.path = os.path.join(directory, "does")
@@ -44,7 +44,7 @@ def files_of(node):
 
 
 def test_a_full_disk():
-    """A dump for which there is no room fails with the reason, leaves nothing behind, and the next one
+    """A dump that does not fit on the disk fails with the reason, leaves nothing behind, and the next one
     goes."""
     with harness.scratch() as control:
         disk = Disk(control)
@@ -133,8 +133,9 @@ def test_the_end_while_a_disk_hangs():
 
 
 def test_a_thousand_dumps():
-    """Of the past, the future, of nothing, of everything, again and again, on a disk that is full now and
-    then and a directory that goes away: each is refused or has an end, and the stream loses nothing."""
+    """Dumps of the past, of the future, of nothing and of everything, again and again, on a disk that is full
+    now and then and a directory that goes away: each is refused or has an end, and the stream loses
+    nothing."""
     rng = random.Random(5)
     with harness.scratch() as control:
         disk = Disk(control)

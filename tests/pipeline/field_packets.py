@@ -116,6 +116,8 @@ def test_wraps_in_files():
                     check(os.path.join(d, "r_000000.dada"), board, first, 8 * FS)
                     assert f"{8 * FS // T} packets, {8 * FS // T} accepted" in result.err, result
                     assert "warning" not in result.err and f"again {periods} times" in result.err, result
+        told = harness.beamring("info", "a.pcap", cwd=d)
+        assert told.status == 1 and "a packet description" in told.err, told
 
 
 def utc(seconds):
@@ -144,7 +146,7 @@ def test_open_periods_are_refused():
 
 
 def test_a_period_passes_between_two_files():
-    """A silence of exactly one period is no continuation."""
+    """A silence of exactly one period does not continue the stream."""
     board = BOARDS[0]
     with harness.scratch() as d:
         for name, first in (("b", FS * 5), ("a", FS * 9 + board.period)):
@@ -332,17 +334,21 @@ def send_live(board, start, periods, clock_off=0, more="", status=0, seconds=1.5
 
 
 def test_wraps_live():
-    board, slow = BOARDS[0], Board(32, 4, 100000, said=False)
+    """Counters of 24, 32, 38 and 48 bits (as BOARDS, but slower) from the lower half, the upper half and just
+    before a wrap, in their first, second and eighth period; and what cannot be known, or is told."""
+    board = BOARDS[0]
     half = board.seconds(board.period) / 2
-    cases = [(board, FS * 5, 0), (board, board.period // 2 + FS * 7, 7), (board, board.period - 20 * FS, 1),
-             (slow, slow.period - 20 * FS, 7), (Board(38, 8, 100000), (1 << 37) + FS, 1),
-             (board, FS * 50, 3, half, "", 1), (board, FS * 50, 3, half, ", start_utc: \"{utc}\""),
-             (board, board.period // 10 * 7, 2, 0, "", 0, 3, True)]
-    with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
-        texts = list(pool.map(lambda case: send_live(*case), cases))
+    slow = (board, Board(32, 4, 100000, said=False), Board(38, 8, 100000), Board(35, 6, 100000, 8192))
+    cases = [(b, start, (0, 1, 7)[(n + m) % 3])
+             for n, b in enumerate(slow)
+             for m, start in enumerate((FS * 5, b.period // 2 + FS * 7, b.period - 20 * FS))]
+    special = [(board, FS * 50, 3, half, "", 1), (board, FS * 50, 3, half, ", start_utc: \"{utc}\""),
+               (board, board.period // 10 * 7, 2, 0, "", 0, 3, True)]
+    with concurrent.futures.ThreadPoolExecutor(len(special + cases)) as pool:
+        texts = list(pool.map(lambda case: send_live(*case), special + cases))
     # a counter that begins again at 0 does not jump ahead to the end of its period
-    assert "began again, at sample" in texts[7] and " 1 resets" in texts[7], texts[7]
-    assert "start_utc" in texts[5] and "this machine's clock" in texts[5], texts[5]
+    assert "began again, at sample" in texts[2] and " 1 resets" in texts[2], texts[2]
+    assert "start_utc" in texts[0] and "this machine's clock" in texts[0], texts[0]
 
 
 if __name__ == "__main__":

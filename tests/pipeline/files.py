@@ -1,5 +1,5 @@
-"""What other systems record, replayed: files written by tests/oracle/recordings.py against what `record` then
-has in its DADA file, value by value, mask by mask, nanosecond by nanosecond."""
+"""Recordings of other systems, replayed: files written by tests/oracle/recordings.py against what `record`
+then has in its DADA file, value by value, mask by mask, nanosecond by nanosecond."""
 import os
 import sys
 

@@ -1,4 +1,4 @@
-"""What the tests of files share: a recording replayed and recorded, and what `record` then has."""
+"""Shared by the tests of files: a recording replayed and recorded, and the new recording."""
 import glob
 import os
 import shutil

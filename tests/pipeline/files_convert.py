@@ -307,7 +307,7 @@ def test_words_of_options():
              ("file is a file; expected a directory", )),
             (("--to", "dada", "to/x_000000.dada", "to/x"), 2, ("a file of IN", "to/x_000000.dada")),
             (("--to", "kotekan", "--lossy", "in.dada", "/proc/x/y"), 1,
-             ("cannot make the directory /proc/x", )),
+             ("cannot write into directory /proc/x", )),
             (("--to", "kotekan", "--lossy", "in.dada", "more/y"), 0, ("sample_ns: 2560/1", )),
             (("--to", "dada", "cut.dada", "more/z"), 0, ("warning: cut.dada is truncated", )),
         )
@@ -327,7 +327,7 @@ def test_words_of_options():
 
 def test_auto_and_unknown():
     with harness.scratch() as d:
-        for data in (b"", b"\0", b"\x89HDF\r\n\x1a\n", b"hello world, this is no recording at all" * 200,
+        for data in (b"", b"\0", b"\x89HDF\r\n\x1a\n", b"hello world, this is not a recording at all" * 200,
                      bytes(100000)):
             write(d, "x", data)
             result = replay(d, "x", "stream: {sample_ns: 5120, epoch_ns: 0, freq_mhz: [400]}\n", status=2)

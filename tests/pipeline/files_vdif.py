@@ -96,7 +96,7 @@ def test_values():
                     f"npol: {npol}" in result.err, result
                 frames = frames_of(d)
                 check_frames(frames, e, valid, first, 1, epoch=epoch)
-                assert all(f["edv"] == 0 for f in frames), "a rate of 390.625 kHz is no word of VDIF's"
+                assert all(f["edv"] == 0 for f in frames), "VDIF has no word for a rate of 390.625 kHz"
                 stream = (
                     f"sample_ns: 2560, epoch_ns: {epoch}, npol: {npol}, freq_mhz: {{first: 400, step: "
                     f"0.390625, count: {nchan}}}"

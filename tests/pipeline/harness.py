@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,11 +80,21 @@ def promised_and_resident(directory, text):
 
 
 @contextlib.contextmanager
-def small_disk(path, size):
-    """A file system of `size` bytes at `path`, or None where it cannot be mounted."""
+def small_disk(path, size, kind="tmpfs"):
+    """A file system of `size` bytes at `path`, or None where it cannot be mounted: tmpfs, or ext4 on a loop
+    device, of which some kilobytes are its own."""
     os.mkdir(path)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", path]
-    mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    made = True
+    if kind == "ext4":
+        image = path + ".image"
+        with open(image, "wb") as f:
+            f.truncate(size + 100000)
+        made = shutil.which("mkfs.ext4") is not None and subprocess.run(
+            ["mkfs.ext4", "-q", "-O", "^has_journal", "-m", "0", "-N", "64", image],
+            capture_output=True).returncode == 0
+        mount = ["mount", "-o", "loop", image, path]
+    mounted = made and subprocess.run(mount, capture_output=True).returncode == 0
     try:
         yield path if mounted else None
     finally:

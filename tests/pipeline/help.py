@@ -92,7 +92,7 @@ def test_manual_page():
 
 
 def complete(directory, *words):
-    """What bash offers for the last of the words."""
+    """The completions that bash offers for the last of the words."""
     script = said("help", "--bash") + """
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _beamring

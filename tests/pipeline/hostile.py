@@ -1,5 +1,6 @@
 """Clients that mean no good, or are just slow: no effect on the data, and memory stays bounded."""
 import contextlib
+import http.client
 import os
 import random
 import re
@@ -66,6 +67,51 @@ def test_half_open_connections():
         ends_well(n)
 
 
+def test_strangers_shut_nobody_out():
+    """Who has the token is answered while 700 others, who send a byte now and then, want all connections."""
+    with harness.scratch() as d, contextlib.ExitStack() as stack:
+        token, over = os.path.join(d, "token"), threading.Event()
+        with open(token, "w") as f:
+            f.write("t" * 32)
+        os.chmod(token, 0o600)
+        n = stack.enter_context(node(FAST + f"control: {{listen: '127.0.0.1:0', token_file: {token}}}\n",
+                                     control=None))
+        headers = {"Authorization": "Bearer " + "t" * 32}
+        kept = http.client.HTTPConnection("127.0.0.1", n.port, timeout=40)
+
+        def status():
+            kept.request("GET", "/v1/status?now", headers=headers)
+            answer = kept.getresponse()
+            answer.read()
+            return answer.status
+
+        assert status() == 200
+        own, strangers = kept.sock, []
+        for i in range(700):
+            strangers.append(stack.enter_context(connect(n, 60)))
+            with contextlib.suppress(OSError):
+                strangers[-1].sendall([b"", b"GET /v1/status HTTP/1.1\r\nX: "][i % 2])
+
+        def trickle():
+            while not over.wait(2):
+                for s in strangers:
+                    with contextlib.suppress(OSError):
+                        s.send(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:  # they are never silent for as long as ten seconds, so that waiting makes no room
+            assert n.ask("/v1/status?now", headers=headers, timeout=40).code == 200
+            assert status() == 200 and kept.sock is own
+            held = int(re.search(r"beamring_http_connections (\d+)",
+                                 n.ask("/metrics", headers=headers, timeout=40).text)[1])
+            assert 400 < held <= 512, held
+        finally:
+            over.set()
+            thread.join()
+        n.end()
+
+
 def test_bodies():
     """A body of 1 GB is refused before it is read; one without a length is cut off."""
     with node(FAST) as n:
@@ -126,7 +172,7 @@ def test_clients_that_say_goodbye_at_once():
 
 
 def test_requests_that_two_readers_read_differently():
-    """What a proxy may divide otherwise than we do is refused, and nothing behind it is read as a request."""
+    """A request that a proxy may divide differently is refused, and the bytes behind it are not a request."""
     behind = b"POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     head = b"POST /v1/log HTTP/1.1\r\nHost: localhost\r\n"
     chunked = b"\r\n\r\n0\r\n\r\n" + behind
@@ -223,6 +269,6 @@ def test_mutated_requests():
 
 
 if __name__ == "__main__":
-    harness.main([test_half_open_connections, test_bodies, test_slow_readers,
+    harness.main([test_half_open_connections, test_strangers_shut_nobody_out, test_bodies, test_slow_readers,
                   test_clients_that_say_goodbye_at_once,
                   test_requests_that_two_readers_read_differently, test_mutated_requests])

@@ -66,7 +66,7 @@ def test_a_beam_more():
 
 
 def test_it_is_subtracted():
-    """Of noise nothing is left but its fluctuations; a level that all share is gone."""
+    """Noise keeps only its fluctuations; a level that all share disappears."""
     with harness.scratch() as d:
         record_field(d, samples=9000)
         append, _ = run(d, "append", "append")
@@ -100,7 +100,7 @@ def test_bad_inputs():
 
 
 def test_products():
-    """Filterbank files and quantized beams have one beam more, and are not formed with it in one kernel."""
+    """Filterbank files and quantized beams have one beam more."""
     with harness.scratch() as d:
         record_field(d, samples=9000)
         more = "  - {stage: filterbank, in: beams, directory: fil}\n"

@@ -127,7 +127,7 @@ def test_both_ways():
             theirs, at = joined(to[a], order)
             same(a, keys["AXES"], data, first, theirs, at)
             assert to[a].got[0][0]["coarse"] == (3073, 3074)
-        # What a peer took, it sends; and it writes raw files.
+        # A peer sends the frames that it took, and writes raw files.
         for a, (_, order, array, stream, step) in ARRAYS.items():
             port = free_port()
             steps = to[a].got[0][1].shape[next(i for i, n in enumerate(to[a].dims) if n[0] == "T")]
@@ -234,7 +234,7 @@ pipeline:
 
 
 def test_strangers():
-    """What a newer kotekan sends is refused with its name: by the size of its metadata, the tag of a frame
+    """Frames of a newer kotekan are refused with its name: by the size of its metadata, the tag of a frame
     descriptor, or the word that stands before the metadata."""
     m = kotekan.metadata("E", kotekan.INT4P4, [("T", 16), ("F", 2), ("P", 2), ("D", 64)], 0, 2)
     body = bytes(16 * 2 * 2 * 64)

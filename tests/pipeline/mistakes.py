@@ -42,6 +42,18 @@ def test_good():
         harness.run(d, GOOD)
 
 
+def test_fuse():
+    """A key of earlier versions: accepted, and said once that it has no effect."""
+    quantize = "  - {stage: quantize, in: beams, out: q, bits: 4, fuse: FUSE}\n"
+    text = GOOD.replace("in: beams, dir", "in: q, dir")
+    text = text.replace("  - {stage: record", quantize + "  - {stage: record")
+    with harness.scratch() as d:
+        for fuse in ("auto", "true", "false"):
+            result = harness.run(d, text.replace("FUSE", fuse).replace("prefix: beams", f"prefix: {fuse}"))
+            assert result.err.count("`fuse` has no effect") == 1, result
+    wrong(text.replace("FUSE", "never"), "fuse", "expected one of auto, true, false")
+
+
 def test_keys():
     up = line(GOOD, "upchannelize")
     wrong(GOOD.replace("factor: 16", "factr: 16"), "factr", "did you mean 'factor'", where=up)
@@ -461,7 +473,7 @@ def test_no_plugin():
 
 if __name__ == "__main__":
     harness.main([
-        test_good, test_keys, test_all_errors_at_once, test_one_mistake_one_message, test_graph,
+        test_good, test_fuse, test_keys, test_all_errors_at_once, test_one_mistake_one_message, test_graph,
         test_telescope, test_yaml, test_device, test_lowest_frequency, test_no_such_recording,
         test_recordings, test_numbers, test_stage_fails, test_truncated_payload, test_disk_full,
         test_no_echo, test_thousands_of_stages, test_gains, test_full_output, test_escapes_of_files,

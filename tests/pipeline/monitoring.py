@@ -1,4 +1,4 @@
-"""What config/monitoring/ holds: promtool takes it, and it asks only for metrics that there are."""
+"""The files of config/monitoring/: promtool accepts them, and they use only metrics that exist."""
 import json
 import os
 import re

@@ -56,7 +56,7 @@ def still(interval, there=THERE, rates=RATES, reference=REFERENCE_NS):
 
 
 def expected(d, name, step, stages, interval_beams, count):
-    """Of every interval its pipeline's steps: those that begin in it."""
+    """From each interval's pipeline, the steps that begin in the interval."""
     out = None
     for k in range(-(-SAMPLES // EVERY)):
         one = run(d, f"{name}{k}", stages, interval_beams(k))

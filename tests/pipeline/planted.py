@@ -52,7 +52,7 @@ def blamed(n, stage, kind, words, seconds=30):
 
 def test_slow_sink():
     with node(ENDLESS) as n:
-        status = blamed(n, "slow", ["limits"], "it is busy")
+        status = blamed(n, "slow", ["limits"], "it takes ")
         assert status["held_up"]["queue"] == "passed", status["held_up"]
         assert "queue 'passed' before it is full" in status["sentence"], status["sentence"]
         states = {q["name"]: q["state"] for q in status["graph"]["queues"]}

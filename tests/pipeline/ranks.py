@@ -205,7 +205,7 @@ def test_overlaps_and_holes():
 
 
 def test_other_sidebands():
-    """Bands of different sidebands are no one band."""
+    """Bands of different sidebands do not make one band."""
     def before(d, path):
         inputs(d, path, 2)
         folder = os.path.join(d, "in2_1")

@@ -50,8 +50,8 @@ def compare(d, job="job"):
 
 
 def find(d, directories, name):
-    """What the demo's own search says of the beams in `directories`, one after another: the lines about the
-    burst, by their names."""
+    """The result of the demo's own search in the beams of `directories`, one after another: the lines about
+    the burst, by their names."""
     home = os.path.join(d, name)
     os.makedirs(os.path.join(home, "filterbank"))
     paths = [p for directory in directories for p in sorted(glob.glob(os.path.join(directory, "*.fil")))]

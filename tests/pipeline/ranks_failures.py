@@ -54,7 +54,7 @@ def begin(d, text, **more):
 
 
 def check_products(d, but=()):
-    """What was written is whole frames, and valid where it says so."""
+    """The files hold whole frames, valid where they say so."""
     for r in range(RANKS):
         if r in but:
             continue
@@ -269,7 +269,7 @@ def test_no_mpi_library():
         assert done.returncode == 2 and "openmpi-bin" in done.stderr, done
         os.mkdir(os.path.join(d, "runtime"))
         with open(os.path.join(d, "runtime", "beamring_mpi.so"), "w") as f:
-            f.write("this is no library")
+            f.write("this is not a library")
         done = subprocess.run([alone, "run", "--mpi", "p.yaml"], cwd=d, capture_output=True, text=True,
                               env={**os.environ, "BEAMRING_PLUGIN_PATH": stages})
         assert done.returncode == 2 and "install openmpi-bin" in done.stderr, done

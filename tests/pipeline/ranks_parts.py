@@ -36,7 +36,7 @@ def spread(d):
 
 
 def same(d, n, one):
-    """What n ranks have is what one has, where it is valid."""
+    """The valid samples of n ranks are those of one."""
     values, (valid,), (first,) = one
     many, valids, firsts = products(d, n)
     assert many.shape == values.shape and firsts == [first] * n, (n, many.shape, values.shape, firsts)
@@ -60,7 +60,7 @@ def test_bands_and_channels():
 
 
 def field(d, n):
-    """What the ranks of a job without an exchange recorded."""
+    """The recordings of the ranks of a job without an exchange."""
     return [harness.read_e(os.path.join(d, f"out{n}_{r}", "all_000000.dada")) for r in range(n)]
 
 

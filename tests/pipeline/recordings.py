@@ -1,5 +1,5 @@
 """The reader that docs/recordings.md prints reads every kind of file that `record` writes: flat and framed,
-zoned, with a side array, with short first and last frames. What it reads is compared with the harness's
+zoned, with a side array, with short first and last frames. Its output is compared with the harness's
 reader and with what the stages promise."""
 import os
 import re

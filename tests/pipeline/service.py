@@ -283,7 +283,7 @@ def test_unit():
             f.write(unit.replace("/opt/beamring/bin/beamring", os.path.abspath(harness.PROGRAM)))
         done = subprocess.run(["systemd-analyze", "verify", path], text=True, capture_output=True, timeout=60)
         assert done.returncode == 0 and not done.stderr, done
-        # What it starts is what the program knows.
+        # It starts a command that the program knows.
         options = re.search(r"ExecStart=\S+ serve \S+ (.*)", unit)[1].split()
         done = harness.run(d, SHORT, *options, "--stats", "stats.json")
         assert json.load(open(os.path.join(d, "stats.json")))["exit"] == 0, done

@@ -314,7 +314,7 @@ pipeline:
 
 
 def test_one_channel():
-    """Of a single channel no order of frequencies tells the sideband: the sign of BW and OBSBW does."""
+    """A single channel has no order of frequencies: the sign of BW and OBSBW tells the sideband."""
     with harness.scratch() as d:
         for zone in (1, 2, 3, 4):
             f = Files(d, zone)

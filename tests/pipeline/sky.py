@@ -114,7 +114,7 @@ MIXED = [(1, 128), (2, 4), (1, 1), (2, 32), (1, 2), (1, 64)]  # (channels, facto
 
 
 def test_quantized_beams():
-    """A grid of beams and 8-bit levels of it, which a GPU makes in one kernel."""
+    """A grid of beams and 8-bit levels of it."""
     for zone in sky.ZONES:
         array, place = sky.Array(sky.board(zone)), sky.places(zone)[1]
         field = fe.simulate(array.board, fe.Receivers(array.positions), [fe.Source(*place, sky.FLUX)], TIMES,
@@ -127,7 +127,7 @@ pipeline:
   - {{stage: replay, files: field*.dada, out: field, frame_samples: 1024}}
   - {{stage: frb_grid, in: field, out: image, integrate: 4}}
   - {{stage: frb_beams, in: image, out: beams, beams: {{grid: [3, 3], spacing_deg: 12, center: {degrees}}}}}
-  - {{stage: quantize, in: beams, out: levels, bits: 8, block: 256, fuse: true}}
+  - {{stage: quantize, in: beams, out: levels, bits: 8, block: 256}}
   - {{stage: record, in: levels, directory: ., prefix: levels}}
 """)
             path = os.path.join(d, "levels_000000.dada")

@@ -1,4 +1,4 @@
-"""What the tests of the true sky share: fields of tests/oracle/fengine.py, the power that physics expects in
+"""Shared by the tests of the true sky: fields of tests/oracle/fengine.py, the power that physics expects in
 a beam, and what the products say of themselves.
 
 Not one sign here is the program's. A source's place is an azimuth and an altitude of the F-engine, a beam's
@@ -46,8 +46,8 @@ class Array:
             f"  dishes: {dishes}\n"
 
     def power(self, place, looks, flux=FLUX, noise_rms=NOISE_RMS):
-        """What a beam towards each of looks [beam][x, y] has of a source in `place`, in squared levels per
-        sample and both polarisations: [freq][beam]. Blocks of a plain FFT that see a signal at different
+        """The power of a source in `place` in a beam towards each of looks [beam][x, y], in squared levels
+        per sample and both polarisations: [freq][beam]. Blocks of a plain FFT that see a signal at different
         times have that much less in common."""
         s = fe.direction(*place)
         early = self.positions @ s / fe.C
@@ -180,7 +180,7 @@ def check_carriers(label, carriers, power, mhz, width):
 
 def power_of(directory, prefix, first=0):
     """Sum of |E|^2 of a recorded field, [freq], from base sample `first` on, without the three steps before
-    which the filter has not seen enough, and the header's keys. Of several zones each its own steps."""
+    which the filter has not seen enough, and the header's keys. Each of several zones has its own steps."""
     (path,) = files(directory, f"{prefix}_*.dada")
     keys, size = harness.header(path)
     inputs = int(np.prod([int(n) for n in keys["SHAPE"].split(",")[2:]]))

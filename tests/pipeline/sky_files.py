@@ -142,7 +142,7 @@ def foreign_dada(path, truth, **keys):
 
 
 def test_dada_of_others():
-    """The sign of BW says which sideband it is, unless SIDEBAND does, or `stream:` where there is no BW."""
+    """The sign of BW says which sideband it is, unless SIDEBAND does, or `stream:` if BW is missing."""
     for zone in (1, 4):
         truth = Truth(zone)
         side = truth.field.sideband

@@ -45,7 +45,7 @@ def observe(d, zone, seed=1, **receivers):
 
 
 def done_to(field):
-    """What a receiver does to the field, [freq][pol][dish]: its gain at RF, of which a lower sideband holds
+    """A receiver's effect on the field, [freq][pol][dish]: its gain at RF, of which a lower sideband holds
     the conjugate, as fengine.py says."""
     return field.gains if field.sideband == "upper" else field.gains.conj()
 

@@ -17,7 +17,7 @@ FRAME = {
     "spead": 1024
 }
 OFFSET = ("chord-crs", "chime-ice")
-# What is not in the description: coding, and how inputs divide into polarisations.
+# Not in the description: the coding, and how inputs divide into polarisations.
 REPLAY = {
     "ata-snap": "values: twos_complement, real: low,", "dsa110-snap": "values: offset_binary, real: low,"
 }
@@ -203,7 +203,8 @@ pipeline:
         both = "  - {stage: record, name: r, in: s, directory: ., prefix: s}"
         crs, lwa = ("", "chord-crs", ""), ("", "lwa-snap2", "streams: [0],")
         spead = (", freq_mhz: {first: 400, step: 1, count: 16}", "spead", "sources: [1], streams: [0],")
-        for packet, unpack, more, says in ((crs, "out: e", "", "give `pols`"), (crs, "out: e, pols: 3", "",
+        for packet, unpack, more, says in ((crs, "out: e", "", "`pols: 2` for 64 dishes"),
+                                           (crs, "out: e, pols: 3", "",
                                                                                 "give `positions`"),
                                            (crs, "out: e, pols: 2, sums: 64", "", "no output for them"),
                                            (crs, "out: [e, s], pols: 2", both,

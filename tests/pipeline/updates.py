@@ -173,10 +173,10 @@ def test_journal():
         record_field(d, samples=SAMPLES)
         up = "stage: upchannelize, name: s, in: field, out: fine, factor: 16, gain: {}"
         a, b = run(d, "a", [up.format("4")])["fine"], run(d, "b", [up.format("2.5")])["fine"]
-        update = "journal: kept.jsonl\n" + "updates: [" + at(4801, "gain: 2.5") + "]\n"
+        update = "journal: kept.yaml\n" + "updates: [" + at(4801, "gain: 2.5") + "]\n"
         joined(a, b, run(d, "c", [up.format("4")], top=update)["fine"], 4801)
         joined(a, b, run(d, "e", [up.format("4")], top=update)["fine"], 0)
-        joined(a, b, run(d, "f", [up.format("4")], top="journal: kept.jsonl\n")["fine"], 0)
+        joined(a, b, run(d, "f", [up.format("4")], top="journal: kept.yaml\n")["fine"], 0)
         joined(b, a, run(d, "g", [up.format("4")])["fine"], 0)
 
 

@@ -1,12 +1,10 @@
 """Updates of frb_beams: before and after the stated sample what comes out is that of two pipelines with fixed
-values, bit for bit, whatever the frames, also where beams are steered or quantized in the same kernel."""
+values, bit for bit, whatever the frames, also where beams are steered."""
 import os
 
 import numpy as np
 
-import fused
 import harness
-from sameness import same
 from small import record_field
 from updates import SAMPLES, at, joined
 from updates_frb import CUTS, GRID, TILES, UP, BEAMS, beams_of, run, some, write_gains
@@ -73,41 +71,5 @@ def test_all():
                 joined(a, b, run(d, f"c{k}{i}", stages, update, frame=frame), sample)
 
 
-def test_fused():
-    """Beams that are quantized in the same kernel (on a GPU): the same files as by the two stages apart."""
-    moved = "{grid: [4, 6], spacing_deg: 1, center: [0.7, -0.5]}"
-    back = "{grid: [4, 6], spacing_deg: 1}"
-    block = fused.BLOCK
-    cuts = [(3 * block + 700, moved), (3 * block + 1300, back), (5 * block, moved), (6 * block + 5, back),
-            (9 * block - 5, moved), (10 * block + 600, back)]
-    updates = ", ".join(at(sample, f"beams: {beams}", "frb_beams") for sample, beams in cuts)
-    with harness.scratch() as d:
-        record_field(d, samples=12 * block + 1000, missing=f"[{{first: 1000, count: 37}}, "
-                     f"{{first: {7 * block + 99}, count: 2000}}]")
-
-        def whole(name, **options):
-            out = os.path.join(d, name)
-            os.mkdir(out)
-            result = harness.run(d, f"updates: [{updates}]\n" + fused.pipeline(name, **options))
-            assert ("done by 'quantize'" in result.out) == (fused.ON_GPU and
-                                                            options.get("fuse", "true") == "true"), result
-            return out
-
-        for bits in (4, 8):
-            apart = whole(f"apart{bits}", fuse="false", bits=bits)
-            same(apart, whole(f"fused{bits}", bits=bits))
-            same(apart, whole(f"one{bits}", bits=bits, frame=block))
-        still = os.path.join(d, "still")
-        os.mkdir(still)
-        harness.run(d, fused.pipeline("still", bits=8))
-        (name,) = [n for n in os.listdir(still) if n.endswith(".dada")]
-        moving = open(os.path.join(d, "fused8", name), "rb").read()
-        assert open(os.path.join(still, name), "rb").read() != moving
-        result = harness.run(
-            d, f"updates: [{at(5000, 'steer: [{sample: 9000, beams: ' + moved + '}]', 'frb_beams')}]\n" +
-            fused.pipeline("."), command="check", status=2 if fused.ON_GPU else 0)
-        assert not fused.ON_GPU or "'quantize' does its work in one kernel" in result.err, result
-
-
 if __name__ == "__main__":
-    harness.main([test_beams, test_steered, test_all, test_fused])
+    harness.main([test_beams, test_steered, test_all])

@@ -103,7 +103,7 @@ class Boards(threading.Thread):
 def text_of(port, url, more):
     return f"""
 stream: {{sample_ns: 5120, freq_mhz: {{first: 400, step: 0.1, count: {len(FENGINE.channel_ids())}}}}}
-journal: updates.jsonl
+journal: updates.yaml
 pipeline:
   - {{stage: capture, packet: chord-crs, addresses: "127.0.0.1:{port}", sources: {list(FENGINE.sources)},
       streams: {list(FENGINE.streams)}, frame_samples: {FS}, open: 4,
@@ -219,7 +219,7 @@ def test_nobody_waits_for_an_absent_board():
 
 
 def test_counters_begin_again():
-    """What holds goes on holding after a jump back of all counters; what comes then holds by our count."""
+    """Updates stay in force after a jump back of all counters; later ones count by our samples."""
     controller, port = Controller(time_of_sample_0(1700000000000000000)), free_port(socket.SOCK_DGRAM)
     first = 1 << 30
     with harness.scratch() as d:

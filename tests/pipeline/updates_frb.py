@@ -1,6 +1,6 @@
 """Updates of frb_grid: before and after the stated sample what comes out is that of two pipelines with fixed
-values, bit for bit, whatever the frames, in all zones from one block on, in several stages at once. What is
-wrong in those of frb_beams, too; updates_beams has the rest of them."""
+values, bit for bit, whatever the frames, in all zones from one block on, in several stages at once. Mistakes
+in updates of frb_beams are here too; updates_beams has the rest of them."""
 import os
 
 import h5py

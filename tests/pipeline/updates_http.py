@@ -54,14 +54,18 @@ def test_applied():
 
 
 def test_all_pending_hold():
-    """More than 64 are pending, in no order of theirs; each holds at its own sample, and none falls out."""
+    """More than 64 are pending; each holds at its own sample, and none falls out."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         many = 100
         first = (post(n, id="a", at="now", stages={"one": {"add": 1}}).json["earliest"] // 4096 + 200) * 4096
-        for i in (k * 37 % many for k in range(many)):
+        for i in range(many):
             answer = post(n, id=f"p{i}", at={"sample": first + 4096 * i}, stages={"one": {"add": i + 10}})
             assert answer.code == 202, answer.text
+        for at in ("now", {"sample": first + 4096 * (many - 1) - 1}):
+            early = post(n, id="early", at=at, stages={"one": {"add": 1}})
+            assert early.code == 409 and early.json["earliest"] == first + 4096 * (many - 1), early.text
+            assert f"stage 'one' has update 'p{many - 1}' scheduled" in early.json["error"], early.text
         assert n.status()["updates"]["states"]["scheduled"] == many
         wait_for(n, f"p{many - 1}", "applied")
         told = {u["id"]: u for u in n.get("/v1/updates").json["updates"]}
@@ -96,20 +100,21 @@ def test_too_many():
         wait_for(n, "soon", "applied")
         first = n.get("/v1/updates").json["earliest"]
         for i in range(64):  # a minute is some 60 million samples here
-            answer = post(n, id=f"s{i}", at={"sample": first + 40000000 + i}, stages={"one": {"add": i}})
+            answer = post(n, id=f"s{i}", at={"sample": first + 40000000 + i}, stages={"two": {"add": 20 + i}})
             assert answer.code == 202, answer.text
-        refused = post(n, id="none", stages={"two": {"add": 6}})
+        more = {"id": "none", "at": {"sample": first + 40000100}, "stages": {"two": {"add": 6}}}
+        refused = post(n, **more)
         assert refused.code == 503, refused.text
         assert "1024 updates are scheduled already" in refused.json["error"], refused.text
-        for name in ("p3", "p959"):
+        for name in ("p959", "p958"):
             assert n.ask("/v1/updates/" + name, "DELETE").json["state"] == "cancelled"
-        assert post(n, id="none", stages={"two": {"add": 6}}).code == 202
-        wait_for(n, "none", "applied")
+        assert post(n, **more).code == 202
         n.end(0)
 
 
 def test_cancelled():
-    """What is cancelled never held: not for those behind it, not in its other stage, not after a restart."""
+    """A cancelled update was never in force: in none of its stages, and not after a restart. An update with
+    another one scheduled behind it stays."""
     def delete(name, code=200):
         answer = n.ask("/v1/updates/" + name, "DELETE")
         assert answer.code == code, answer.text
@@ -120,36 +125,37 @@ def test_cancelled():
         first = (n.get("/v1/updates").json["earliest"] // 4096 + 300) * 4096
         for name, at, stages in (("a", 0, {"one": {"add": 1}}),
                                  ("b", 4096, {"one": {"add": 666}}),
-                                 ("c", 4096, {"one": {"add": 2}, "two": {"add": 20}}),
-                                 ("d", 8192, {"two": {"add": 13}}), ("e", 8192, {"two": {"add": 30}})):
+                                 ("d", 8192, {"two": {"add": 13}}), ("e", 8192, {"two": {"add": 30}}),
+                                 ("c", 8192, {"one": {"add": 2}, "two": {"add": 20}})):
             post(n, id=name, at={"sample": first + at}, stages=stages)
+        c = delete("c")
+        assert c["state"] == "cancelled", c
         far = 10**12
         for i, name in enumerate(("x", "y", "z")):
             answer = post(n, id=name, at={"sample": far + 4096 * i},
                           stages={"one": {"add": 50 + i}, "two": {"add": 60 + i}})
             assert answer.code == 202, answer.text
-        cancelled = delete("y")
-        assert cancelled["state"] == "cancelled" and cancelled["sample"] == far + 4096, cancelled
-        assert "there is no update" in delete("y", 404)["error"]  # it is as if it had never come
+        assert "update 'z' scheduled behind it" in delete("y", 409)["error"]
+        cancelled = delete("z")
+        assert cancelled["state"] == "cancelled" and cancelled["sample"] == far + 8192, cancelled
+        assert "there is no update" in delete("z", 404)["error"]  # it is as if it had never come
         assert "there is no update" in delete("nobody", 404)["error"] and delete("a%20b%0a%1b", 404)
         assert n.ask("/v1/updates/", "DELETE").code == 404 and n.ask("/v1/updates/x", "GET").code == 405
         assert n.ask("/v1/updates", "DELETE").code == 405
-        c = delete("c")
-        assert c["state"] == "cancelled", c
         wait_for(n, "e", "applied")
         for name in ("a", "e"):
             assert "applied already" in delete(name, 409)["error"]
         # the id is free again
-        assert post(n, id="c", at={"sample": far + 100}, stages={"one": {"add": 7}}).code == 202
+        assert post(n, id="c", at={"sample": far + 8000}, stages={"one": {"add": 7}}).code == 202
         told = {(u["id"], u["state"]) for u in n.get("/v1/updates").json["updates"]}
-        assert {("c", "cancelled"), ("c", "scheduled"), ("y", "cancelled"), ("x", "scheduled")} <= told, told
+        assert {("c", "cancelled"), ("c", "scheduled"), ("z", "cancelled"), ("y", "scheduled")} <= told, told
         states = n.status()["updates"]["states"]
         assert states["cancelled"] == 2 and states["scheduled"] == 3, states
         assert n.metrics()['beamring_updates{state="cancelled"}'] == 2
         assert n.post("/v1/restart").code == 202
         n.wait_until(lambda s: s["restarts"] == 1 and s["state"] == "running", what="the restart")
         told = {u["id"]: u["state"] for u in n.get("/v1/updates").json["updates"]}
-        assert "y" not in told and told["x"] == told["z"] == told["c"] == "scheduled", told
+        assert "z" not in told and told["x"] == told["y"] == told["c"] == "scheduled", told
         assert told["a"] == told["e"] == "applied", told
         n.end(0)
 

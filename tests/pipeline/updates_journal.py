@@ -1,15 +1,16 @@
 """A node that is restarted goes on with the values that held, and with what was pending: after a drain, a
-restart over HTTP, SIGKILL; a journal that cannot be used is refused with its line, and the pipeline file
-holds."""
+restart over HTTP, SIGKILL; a journal that cannot be used is refused, and the pipeline file holds."""
 import json
 import os
 import signal
 import time
 
+import yaml
+
 import harness
 from control_common import Node, node
 
-PIPELINE = """journal: updates.jsonl
+PIPELINE = """journal: updates.yaml
 pipeline:
   - {stage: t_source, samples: 100000000000, frame_samples: 4096, out: bytes}
   - {stage: t_update, name: one, in: bytes, out: more}
@@ -36,15 +37,17 @@ def wait_for(n, name, state="applied"):
         time.sleep(0.02)
 
 
-def lines(n):
-    with open(os.path.join(n.directory, "updates.jsonl")) as f:
-        return [json.loads(line) for line in f]
+def kept(n):
+    """What the journal says: each update by its id."""
+    with open(os.path.join(n.directory, "updates.yaml")) as f:
+        return {u["id"]: u for u in yaml.safe_load(f)["updates"]}
 
 
-def wait_for_line(n, name, state):
+def wait_for_kept(n, name, state="applied"):
+    """Until the journal has the update as one that holds (scheduled: waits)."""
     end = time.time() + 30
-    while not any(x.get("id") == name and x.get("state") == state for x in lines(n)):
-        assert time.time() < end, lines(n)
+    while name not in kept(n) or ("held_from" in kept(n)[name]) != (state == "applied"):
+        assert time.time() < end, kept(n)
         time.sleep(0.02)
 
 
@@ -57,7 +60,7 @@ def begin(n):
     post(n, "c", two={"refuse": 77})
     wait_for(n, "c")
     post(n, "later", {"sample": FAR}, one={"add": 9})
-    wait_for_line(n, "c", "applied")
+    wait_for_kept(n, "c")
 
 
 def journal(n):
@@ -66,22 +69,24 @@ def journal(n):
 
 def ends_with(n, one, two, **more):
     n.end(**more)
-    assert f"one: add is {one} in the end" in n.err, n.err
-    assert two is None or f"two: add is {two} in the end" in n.err, n.err
+    assert one is None or f"one: add is {one} in the end" in n.err, n.err
+    assert f"two: add is {two} in the end" in n.err, n.err
 
 
-def test_lines():
+def test_what_is_kept():
     with node(PIPELINE) as n:
         begin(n)
-        head, *rest = lines(n)
-        assert head == {"journal": 1, "stages": {"one": "t_update", "two": "t_update"}}
-        a = next(x for x in rest if x["id"] == "a" and x["state"] == "scheduled")
-        told = updates(n)["a"]
-        assert a["stages"] == {"one": {"add": 3}} and a["digest"] == told["digest"] and a["at"] == "now"
-        applied = next(x for x in rest if x["id"] == "a" and x["state"] == "applied")
-        assert applied["sample"] == told["held_from"]
-        later = next(x for x in rest if x["id"] == "later")
-        assert later["at"] == {"sample": FAR} and later["sample"] == FAR
+        told, held = updates(n), kept(n)
+        assert list(held) == ["later", "c", "b"], held  # `b` has set all that `a` had
+        for name, stages in (("b", {"one": {"add": 4}, "two": {"add": 5}}), ("c", {"two": {"refuse": 77}})):
+            assert held[name]["stages"] == stages and held[name]["digest"] == told[name]["digest"]
+            assert held[name]["held_from"] == told[name]["held_from"] and "time_ns" not in held[name]
+        assert held["later"]["time_ns"] == FAR * 1000 and "held_from" not in held["later"]
+        post(n, "d", two={"add": 6})
+        wait_for_kept(n, "d")  # of `b` the other value still holds
+        assert list(kept(n)) == ["d", "later", "c", "b"], kept(n)
+        assert n.ask("/v1/updates/later", "DELETE").code == 200
+        assert "later" not in kept(n)
         assert journal(n)["state"] == "kept" and journal(n)["resumed"] == 0
         n.end()
 
@@ -159,33 +164,34 @@ def test_restart():
 
 
 def test_pending_becomes_due():
-    """What was pending holds at its sample after the restart."""
+    """A pending update is applied at its sample after the restart, behind an entry of the pipeline file."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
-        earliest = post(n, "a", one={"add": 3})["earliest"]
-        post(n, "soon", {"sample": earliest + 4096 * 40000}, one={"add": 9})
+        sample = post(n, "a", one={"add": 3})["earliest"] + 4096 * 40000
+        wait_for_kept(n, "a")
+        post(n, "soon", {"sample": sample}, one={"add": 9})
         n.end(status=-9, sign=signal.SIGKILL)
-        text = open(os.path.join(n.directory, "updates.jsonl")).read()
-        with open(os.path.join(n.directory, "updates.jsonl"), "w") as f:
-            f.write(text.replace(str(earliest + 4096 * 40000), "409600"))
-        again = Node(n.directory, PIPELINE)
+        path = os.path.join(n.directory, "updates.yaml")
+        with open(path) as f:
+            told = yaml.safe_load(f)
+        for update in told["updates"]:
+            if update["id"] == "soon":
+                assert update["time_ns"] == sample * 1000
+                update["time_ns"] = 409600 * 1000
+        with open(path, "w") as f:
+            yaml.safe_dump(told, f)
+        again = Node(n.directory, PIPELINE + "updates: [{at: {sample: 368640}, stages: {one: {add: 8}}}]\n")
         try:
             wait_for(again, "soon")
-            assert updates(again)["soon"]["held_from"] == 409600
+            held = sorted(u["held_from"] for u in updates(again).values())
+            assert held == [0, 368640, 409600], (held, told)
             again.end()
         finally:
             again.process.kill()
 
 
-BAD = (("{\"id\": 7}\n", "line 5: expected an object with an 'id'"), ("{\"id\": \"x\",}\n", "line 5, column"),
-       ("\0\0\0\n", "line 5"),
-       ("{\"id\": \"x\", \"state\": \"gone\", \"sample\": 1}\n", "line 5: its 'state'"),
-       ("[]\n", "line 5: expected an object"),
-       ("{\"id\": \"x\", \"state\": \"scheduled\", \"sample\": 1}\n", "line 5: it has no 'stages'"))
-
-
-def refused(directory, words, text=PIPELINE, two=0):
-    path = os.path.join(directory, "updates.jsonl")
+def refused(directory, words, text=PIPELINE, one=0):
+    path = os.path.join(directory, "updates.yaml")
     before = open(path, "rb").read()
     again = Node(directory, text)
     try:
@@ -193,72 +199,53 @@ def refused(directory, words, text=PIPELINE, two=0):
         told = journal(again)
         assert told["state"] == "refused" and words in told["why"], told
         assert again.metrics()["beamring_journal_kept"] == 0
-        assert post(again, "new", one={"add": 11})["journal"]["state"] == "refused"
+        assert post(again, "new", two={"add": 11})["journal"]["state"] == "refused"
         wait_for(again, "new")
-        ends_with(again, 11, two)
+        ends_with(again, one, 11)
         assert "nothing is resumed: the pipeline file's values hold" in again.err and words in again.err
+        assert "SECRET" not in again.err + told["why"]
         assert open(path, "rb").read() == before  # it is kept for whoever wants to look at it
     finally:
         again.process.kill()
+
+
+# What is done to the file, and what is said of it; nothing else that stands in it is.
+ANOTHER = "it is of another pipeline, with a stage 'three'"
+UPDATE = "expected an update as beamring writes it"
+NONE = "this is no journal of updates"
+BAD = (('"one":', '"three":', ANOTHER), ('{"one":{"add":3}}', '"SECRET"', "expected the stages of an update"),
+       ('"held_from":', '"held_from":"SECRET","s":', UPDATE), ('"digest":', '"SECRET":', UPDATE),
+       ("updates:", "SECRET:", "it is damaged"), ("journal: 2", "journal: 3", NONE),
+       ("taken: []", "taken: ${SECRET}", NONE), ("taken: []", "taken: [", NONE))
 
 
 def test_refused():
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         post(n, "a", one={"add": 3})
-        wait_for_line(n, "a", "applied")
-        post(n, "b", two={"add": 3})
-        wait_for_line(n, "b", "scheduled")
+        wait_for_kept(n, "a")
         n.end(status=-9, sign=signal.SIGKILL)
-        path = os.path.join(n.directory, "updates.jsonl")
-        good = open(path).read().splitlines(keepends=True)
-        for line, words in BAD:
+        path = os.path.join(n.directory, "updates.yaml")
+        good = open(path).read()
+        for old, new, words in BAD:
+            assert old in good, good
             with open(path, "w") as f:
-                f.write("".join(good[:4]) + line + good[-1])
+                f.write(good.replace(old, new))
             refused(n.directory, words)
         with open(path, "w") as f:
-            f.write("".join(good))
-        other = PIPELINE.replace("t_update, name: two", "t_pass, name: two")
-        refused(n.directory, "line 1: it is of another pipeline, with a stage 'two'", other, two=None)
+            f.write(good)
+        other = PIPELINE.replace("t_update, name: one", "t_pass, name: one")
+        refused(n.directory, "it is of another pipeline, with a stage 'one'", other, one=None)
 
 
 def test_not_a_journal():
-    """Somebody else's file is left as it is, with or without an end of its line."""
-    for text in ("my thesis", "my thesis\n", "{\"stages\": {}}\n"):
+    """Somebody else's file is left as it is, and nothing of it is said."""
+    for text in ("SECRET thesis", "SECRET: 1\nSECRET\n", "{\"journal\": 1, \"stages\": {}}\n",
+                 "journal: updates.yaml\npipeline: []\n"):
         with harness.scratch() as d:
-            with open(os.path.join(d, "updates.jsonl"), "w") as f:
+            with open(os.path.join(d, "updates.yaml"), "w") as f:
                 f.write(text)
-            refused(d, "this is no journal of updates")
-
-
-def test_half_a_line():
-    with node(PIPELINE) as n:
-        begin(n)
-        n.end(status=-9, sign=signal.SIGKILL)
-        path = os.path.join(n.directory, "updates.jsonl")
-        with open(path) as f:
-            text = f.read()
-        for half in ("{\"id\": \"x\", \"sta", "{", text.splitlines()[-1]):
-            with open(path, "w") as f:
-                f.write(text + half)
-            again = Node(n.directory, PIPELINE)
-            try:
-                resumed(again)
-                assert journal(again)["dropped"] == 1
-                again.end(status=-9, sign=signal.SIGKILL)
-                assert "its last line was not complete, and is dropped" in again.err
-                assert open(path).read() == text
-            finally:
-                again.process.kill()
-        with open(path, "w") as f:
-            f.write("{\"jour")  # the very first line
-        again = Node(n.directory, PIPELINE)
-        try:
-            again.wait_until(lambda s: s["state"] == "running")
-            assert journal(again)["state"] == "kept"
-            again.end()
-        finally:
-            again.process.kill()
+            refused(d, "this is no journal of updates, or one of an earlier version")
 
 
 def test_two_nodes():
@@ -275,6 +262,24 @@ def test_two_nodes():
         n.end()
 
 
+def test_not_written():
+    """What cannot be written is said, and the next update tries again."""
+    with node(PIPELINE) as n:
+        n.wait_until(lambda s: s["state"] == "running")
+        obstacle = os.path.join(n.directory, "updates.yaml.new")
+        os.mkdir(obstacle)
+        told = post(n, "a", one={"add": 3})["journal"]
+        assert told["state"] == "failed" and "a directory" in told["why"] and kept(n) == {}, told
+        wait_for(n, "a")
+        assert n.metrics()["beamring_journal_kept"] == 0
+        os.rmdir(obstacle)
+        post(n, "b", two={"add": 4})
+        assert {"a", "b"} == set(kept(n)) and journal(n)["state"] == "kept", kept(n)
+        n.end()
+        assert n.err.count("updates from here on hold, but not after a restart") == 1, n.err
+        assert n.err.count("it is written again") == 1, n.err
+
+
 def test_of_the_file():
     """Entries of `updates:` are scheduled once: after a restart they do not undo what came after them."""
     text = "updates: [{at: {sample: 40960}, stages: {one: {add: 20}}}]\n" + PIPELINE
@@ -282,7 +287,7 @@ def test_of_the_file():
         n.wait_until(lambda s: s["state"] == "running")
         wait_for(n, "update-1")
         post(n, "a", one={"add": 3})
-        wait_for_line(n, "a", "applied")
+        wait_for_kept(n, "a")
         n.end(status=-9, sign=signal.SIGKILL)
         again = Node(n.directory, text)
         try:
@@ -294,21 +299,20 @@ def test_of_the_file():
             again.process.kill()
 
 
-def test_shortened():
-    """Of many updates a restart keeps those that hold."""
+def test_many():
+    """The updates in force are kept, out of many, however long ago they came."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
-        for i in range(120):
+        post(n, "first", two={"add": 8})
+        for i in range(300):
             post(n, f"u{i}", one={"add": i})
-        wait_for_line(n, "u119", "applied")
+        wait_for_kept(n, "u299")
+        assert list(kept(n)) == ["u299", "first"], kept(n)
         n.end()
-        before = len(lines(n))
-        assert before > 200
         again = Node(n.directory, PIPELINE)
         try:
             again.wait_until(lambda s: s["state"] == "running")
-            ends_with(again, 119, 0)
-            assert len(lines(n)) == 3, lines(n)
+            ends_with(again, 299, 8)
         finally:
             again.process.kill()
 
@@ -320,9 +324,10 @@ def test_file_that_changed():
         with open(path, "w") as f:
             f.write("31 END\n")
         post(n, "a", one={"file": {"file": "number.h5"}})
-        wait_for_line(n, "a", "applied")
+        wait_for_kept(n, "a")
         n.end()
-        for text, words, value in (("32 END\n", "is taken as it is now", 32), ("33", "cannot be resumed", 0)):
+        for text, words, value in (("32 END\n", "is taken as it is now", 32), ("33", "cannot be resumed", 0),
+                                   ("34 END\n", "is taken as it is now", 34)):
             with open(path, "w") as f:
                 f.write(text)
             again = Node(n.directory, PIPELINE)
@@ -336,7 +341,7 @@ def test_file_that_changed():
 
 if __name__ == "__main__":
     harness.main([
-        test_lines, test_large_numbers, test_after_a_drain_and_a_kill, test_restart,
-        test_pending_becomes_due, test_refused, test_not_a_journal, test_half_a_line,
-        test_two_nodes, test_of_the_file, test_shortened, test_file_that_changed
+        test_what_is_kept, test_large_numbers, test_after_a_drain_and_a_kill, test_restart,
+        test_pending_becomes_due, test_refused, test_not_a_journal, test_two_nodes, test_not_written,
+        test_of_the_file, test_many, test_file_that_changed
     ])

@@ -183,7 +183,7 @@ def test_dump():
 
 
 def test_log_of_packets():
-    """What leaves as packets has no place for it: the sender's log says it where it changes."""
+    """Packets have no room for updates: the sender's log names each change."""
     with harness.scratch() as d:
         record_field(d, samples=SAMPLES)
         sinks = """  - {stage: packetize, in: fine, format: kotekan, close_s: 0.1, retry_s: 0.1, connect_s: 0,

@@ -1,5 +1,6 @@
 """Watched files: one that is replaced or written again becomes an update; one that is half written waits;
 what cannot be used changes nothing and is said."""
+import json
 import os
 import time
 
@@ -95,6 +96,19 @@ def test_replaced_and_rewritten():
         ends_with(n, 2)
 
 
+def test_behind_one_that_is_scheduled():
+    """It waits, without a request that would be refused, until nothing is scheduled in its stages."""
+    with Watching() as n:
+        later = {"id": "later", "at": {"sample": 90000000000}, "stages": {"two": {"refuse": 7}}}
+        assert n.post("/v1/update", json.dumps(later)).code == 202
+        replace(n.directory, "2 END\n")
+        wait_for(n, "waits", "stage 'two' has another update scheduled")
+        assert n.ask("/v1/updates/later", "DELETE").code == 200
+        last = applied(n, 2)[1]
+        assert last["id"].startswith("number.txt-"), last
+        ends_with(n, 2)
+
+
 def test_half_written():
     """One that grows waits until it is whole; one that stays half is refused, and taken once it is whole."""
     with Watching() as n:
@@ -168,7 +182,7 @@ def test_mistakes():
 
 
 def test_journal():
-    """What came from a watched file is in the journal; a restart takes the file as it is."""
+    """Values from a watched file are in the journal; a restart reads the file as it is."""
     text = "journal: j\n" + PIPELINE
     with Watching(text) as n:
         replace(n.directory, "2 END\n")
@@ -193,5 +207,7 @@ def test_journal():
 
 
 if __name__ == "__main__":
-    harness.main([test_replaced_and_rewritten, test_half_written, test_gone, test_not_wanted, test_mistakes,
-                  test_journal])
+    harness.main([
+        test_replaced_and_rewritten, test_behind_one_that_is_scheduled, test_half_written, test_gone,
+        test_not_wanted, test_mistakes, test_journal
+    ])

@@ -1,4 +1,4 @@
-"""What the tests of the network formats share: pipelines in the background, recordings, streams to send."""
+"""Shared by the tests of the network formats: pipelines in the background, recordings, streams to send."""
 import json
 import os
 import socket

@@ -34,7 +34,7 @@ pipeline:
 """
 
 
-# What the pipeline says, a word of the refusal (None: it is taken).
+# The pipeline's values, and a word of the refusal (None: accepted).
 LIMITS = [
     (dict(more="site: {coelev_deg: 90},"), None),
     (dict(more="site: {coelev_deg: -90},"), None),

@@ -41,7 +41,7 @@ class Calibration:
 
 
 def check_minichunks(chunks, frames, beams, tau=3, noise=1.0):
-    """What arrived against what was recorded in front of the sender."""
+    """The received data against the recording in front of the sender."""
     calibration = Calibration(noise, 256 * INTEGRATE * 5120e-9, tau, (BEAMS, CHANNELS))
     assert [seq for seq, _, _ in chunks
             ] == [first // (256 * INTEGRATE) * 256 * INTEGRATE for first, _, _ in frames]

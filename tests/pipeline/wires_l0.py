@@ -89,7 +89,8 @@ pipeline:
 
 
 def expected_assembly(sent, window, blocks):
-    """What a window of blocks makes of packets in this order: who arrives, and the counters."""
+    """The result of a window of blocks for packets in this order: the blocks that arrive, and the
+    counters."""
     arrived, tail, opened, counts = set(), None, {}, {"late": 0, "duplicate": 0, "received": 0}
 
     def hand_on():

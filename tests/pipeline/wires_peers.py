@@ -246,7 +246,7 @@ def answers(how):
 
 
 def test_frb_node_answers():
-    """What is not acknowledged is counted, of a receiver that never answers, of one that answers the half, of
+    """Unacknowledged data is counted, for a receiver that never answers, for one that answers half of it, for
     one that answers nonsense or more than it was sent: that one is closed."""
     every = lambda n: b"\1" if n else b""
     for name, how, status, lost, words in (

@@ -43,7 +43,7 @@ pipeline:
 
 
 def over_frb_node(x):
-    """What arrives, [freq][time][beam]: mean 0, and the variance asked for."""
+    """The received data, [freq][time][beam]: mean 0 and the requested variance."""
     receiver = frb_node.Receiver()
     with harness.scratch() as d:
         run(d, x, f"""
@@ -59,7 +59,7 @@ def over_frb_node(x):
 
 
 def over_chime_l0(x):
-    """What arrives, [freq][time][beam]; the mean of its channel where a packet was lost."""
+    """The received data, [freq][time][beam]; the mean of its channel where a packet was lost."""
     receiver = chime_l0.Receiver()
     with harness.scratch() as d:
         run(d, x, f"""

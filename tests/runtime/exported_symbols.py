@@ -1,4 +1,4 @@
-"""What leaves libbeamring: the functions that the installed headers declare, as listed in
+"""The interface of libbeamring: the functions that the installed headers declare, as listed in
 exported_symbols.txt, and no others.
 
     exported_symbols.py LIBRARY HEADER...    compares the three

@@ -1,4 +1,5 @@
 #include "stage_driver.h"
+#include "runtime/stage_updates.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -220,32 +221,15 @@ void br_stage_update(struct br_stage *stage, uint64_t sample)
     (void)stage, (void)sample;
 }
 
-const struct br_stream *br_stage_absorb(struct br_stage *stage, const char *type)
-{
-    (void)stage, (void)type;
-    return NULL;
-}
-
-void *br_stage_absorbed(const struct br_stage *stage)
-{
-    (void)stage;
-    return NULL;
-}
-
-uint64_t br_stage_next_absorbed_update(struct br_stage *stage, uint64_t end)
-{
-    (void)stage;
-    return end;
-}
-
-void br_stage_absorbed_update(struct br_stage *stage, uint64_t sample)
-{
-    (void)stage, (void)sample;
-}
-
 enum br_sideband br_stage_sideband(struct br_stage *stage)
 {
     return stage->in[0].sideband == BR_SIDEBAND_UNKNOWN ? BR_SIDEBAND_UPPER : stage->in[0].sideband;
+}
+
+int64_t br_stage_run_ns(const struct br_stage *stage)
+{
+    (void)stage;
+    return 0;
 }
 
 const char *br_stage_name(const struct br_stage *stage)

@@ -6,7 +6,7 @@
 #ifndef BEAMRING_TESTS_STAGE_DRIVER_H
 #define BEAMRING_TESTS_STAGE_DRIVER_H
 
-#include "runtime/run/pool.h"
+#include "runtime/base/pool.h"
 #include "runtime/stage.h"
 
 /* The opaque struct of runtime/stage.h. Everything may be set before configure and read after. */
@@ -45,7 +45,7 @@ void driver_set_string(struct br_stage *stage, const char *name, const char *val
 void driver_set_strings(struct br_stage *stage, const char *name, const char *const *values, size_t count);
 void driver_set_ints(struct br_stage *stage, const char *name, const int64_t *values, size_t count);
 
-/* What a stage that feeds has sent arrives. */
+/* Delivers the data that a feeding stage has sent. */
 void driver_settle_feed(struct br_stage *stage);
 
 int driver_configure(struct br_stage *stage);

@@ -1,4 +1,5 @@
 /* stage_driver_feed.c - feeding a GPU, for stages that are run by hand. */
+#include "runtime/stage_feed.h"
 #include "stage_driver.h"
 
 #include <stdlib.h>

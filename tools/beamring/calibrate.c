@@ -1,6 +1,7 @@
 /* calibrate.c - `beamring calibrate`: receivers' gains from the visibilities of a source. */
 #include "tools/beamring/calibrate.h"
 
+#include "buffers/output.h"
 #include "formats/common/text.h"
 #include "formats/uvh5/apparent.h"
 #include "runtime/graph/graph.h"
@@ -294,6 +295,7 @@ static int calibrate(const struct calibrate_request *r, const struct br_telescop
 {
     struct br_error error = {0};
     int status = BR_OK;
+    if (r->plot != NULL) status = br_output_check(r->plot, &error);
     v->stated = r->sideband;
     for (size_t i = 0; i < r->nfiles && status == BR_OK; i++)
         status = visibilities_add(v, r->file[i], telescope, &r->place, &error);

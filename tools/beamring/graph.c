@@ -1,6 +1,7 @@
 /* graph.c - `beamring graph`: who feeds whom. */
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/json.h"
 
 /* Graphviz: stages are boxes, queues are edges with their array. */
 static void print_dot(const struct br_graph *graph)
@@ -11,9 +12,7 @@ static void print_dot(const struct br_graph *graph)
          "[fontname=\"sans-serif\", fontsize=10];");
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = &graph->stage[s];
-        if (stage->absorbed_by != NULL) continue;
         printf("  \"%s\" [label=\"%s\\n%s", stage->name, stage->name, stage->type->summary);
-        if (stage->absorbed != NULL) printf("\\nwith '%s'", stage->absorbed->name);
         if (stage->device >= 0) printf("\\ncuda:%d", stage->device);
         printf("\"%s];\n", s >= graph->nfile ? ", style=rounded" : "");
     }
@@ -38,8 +37,6 @@ static void print_tree(const struct br_stage *stage, int indent)
             printf("%*s%s%s", indent + 4, "", link->policy != BR_POLICY_BLOCK ? "~> " : "-> ",
                    link->stage->name);
             if (link->stage->device >= 0) printf("  [cuda:%d]", link->stage->device);
-            if (link->stage->absorbed != NULL)
-                printf("  (does the work of '%s' too)", link->stage->absorbed->name);
             puts(link->port > 0 ? "  (drawn above or below)" : "");
             if (link->port == 0) print_tree(link->stage, indent + 4);
         }
@@ -50,12 +47,13 @@ int cmd_graph(int argc, char **argv)
 {
     struct arguments a;
     struct loaded loaded;
-    if (read_arguments(argc, argv, "d", &a) != 0) return 2;
+    if (read_arguments(argc, argv, "dj", &a) != 0) return 2;
     int status = load_pipeline(&loaded, a.file, a.nset, a.set, BR_LOG_NOTE);
     if (status == 0 && a.dot) print_dot(loaded.graph);
-    for (size_t s = 0; status == 0 && !a.dot && s < loaded.graph->nstages; s++) {
+    if (status == 0 && a.json) status = json_print(json_pipeline(loaded.graph));
+    for (size_t s = 0; status == 0 && !a.dot && !a.json && s < loaded.graph->nstages; s++) {
         const struct br_stage *stage = &loaded.graph->stage[s];
-        if (stage->nin > 0 || stage->absorbed_by != NULL) continue;
+        if (stage->nin > 0) continue;
         puts(stage->name);
         print_tree(stage, 0);
     }

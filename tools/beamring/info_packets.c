@@ -14,14 +14,6 @@ enum { UDP_IP_ETHERNET = 42, ON_THE_WIRE = 24, /* checksum, preamble and gap of 
 
 static const char *const axis_names[] = {"time", "freq", "pol", "dish", "input"};
 
-static void *must(void *arena, size_t bytes)
-{
-    void *memory = br_arena_alloc(arena, bytes > 0 ? bytes : 1);
-    if (memory != NULL) return memory;
-    fputs("beamring info: not enough memory\n", stderr);
-    exit(1);
-}
-
 /* "1536 + stream + 128 x bin" */
 static void print_form(const char *name, const struct packet_description *p, const struct packet_form *form)
 {
@@ -110,7 +102,7 @@ static void print_rate(const struct packet_description *p, size_t slots)
 static void print_node(const struct packet_description *p, struct br_arena *arena)
 {
     struct packet_layout l;
-    struct packet_memory memory = {must, arena};
+    struct packet_memory memory = {info_alloc, arena};
     struct packet_node node = {.frame_samples = p->nsamples,
                                .values = p->values != NULL ? p->values : packet_values[0],
                                .real = p->real != NULL ? p->real : packet_real[0]};
@@ -174,7 +166,7 @@ int info_packets(const char *path)
     info_line("channel i", "%" PRId64 " + stream + %" PRId64 " x i, i below %zu", p->channel_base,
               p->channel_step, p->nchannels);
     if (p->sideband != BR_SIDEBAND_UNKNOWN)
-        info_sideband(p->sideband);
+        info_line("sideband", "%s", br_sideband_name(p->sideband));
     else
         info_line("sideband", "not in the description: `sideband: upper` or `lower` here or in `stream:`");
     info_line("packet", "%zu samples x %zu channels x %zu inputs", p->nsamples, p->nchannels, p->ninputs);

@@ -1,6 +1,7 @@
 /* load.c - what check and graph begin with: a pipeline file, loaded and checked. */
 #include "runtime/ranks/files.h"
 #include "runtime/ranks/ranks.h"
+#include "runtime/run/pipeline.h"
 #include "tools/beamring/commands.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ int load_pipeline_ranked(struct loaded *loaded, const char *path, size_t nset, c
     if (ranks != NULL) loaded->log.rank = (int)br_ranks_rank(ranks);
     int status = br_config_load(&loaded->config, path, nset, set, &error);
     if (status == BR_OK)
-        status = br_graph_build_ranked(&loaded->graph, loaded->config, &loaded->log, ranks, true, &error);
+        status = br_pipeline_build(&loaded->graph, loaded->config, &loaded->log, ranks, true, &error);
     if (status == BR_OK) status = br_ranks_check_files(ranks, loaded->graph, &error);
     if (loaded->config != NULL && br_config_errors(loaded->config) > 0) {
         br_config_print_errors(loaded->config, stderr);
@@ -33,7 +34,7 @@ int load_pipeline_ranked(struct loaded *loaded, const char *path, size_t nset, c
 
 void unload_pipeline(struct loaded *loaded)
 {
-    br_graph_destroy(loaded->graph);
+    br_pipeline_destroy(loaded->graph);
     br_config_free(loaded->config);
     br_log_destroy(&loaded->log);
 }

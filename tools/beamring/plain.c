@@ -1,6 +1,6 @@
 #include "tools/beamring/plain.h"
 
-#include "runtime/config/config.h"
+#include "runtime/base/plain.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* stages.c - `beamring stages`: what stages there are, and what they take. */
 #include "runtime/run/pipeline.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/json.h"
 
 #include <string.h>
 
@@ -9,7 +10,7 @@ static void preamble(void)
     puts("# Stages\n\nThis page is made from the stages' schemas by `beamring stages --markdown`; `beamring "
          "stages NAME` shows one of "
          "them in a\nterminal. Every stage also takes `stage`, `name`, `in`, `out`, `affinity` and `device` "
-         "([user guide](user-guide.md)).\n");
+         "([pipeline-file.md](pipeline-file.md)).\n");
 }
 
 /* A script in Python, by its name: the reference of its class, which stands behind a colon where there are
@@ -27,7 +28,7 @@ static int print_script(const char *script, bool markdown)
              colon != NULL ? ", class: " : "", colon != NULL ? colon + 1 : "");
     br_log_init(&log, stderr, BR_LOG_ERROR);
     if (br_config_parse(&config, script, text, strlen(text), 0, NULL, &error) == BR_OK)
-        br_graph_build_ranked(&graph, config, &log, NULL, true, &error);
+        br_graph_read(&graph, config, &log, NULL, true, &error);
     const struct br_stage_type *type = graph != NULL && graph->nstages > 0 ? graph->stage[0].type : NULL;
     if (type != NULL)
         br_reference_print(type, markdown, stdout);
@@ -48,13 +49,17 @@ static bool is_script(const char *name)
 int cmd_stages(int argc, char **argv)
 {
     const char *wanted = NULL;
-    bool markdown = false;
+    bool markdown = false, json = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--markdown") == 0) {
             markdown = true;
+        } else if (strcmp(argv[i], "--json") == 0) {
+            json = true;
         } else if (argv[i][0] == '-' || wanted != NULL) {
-            fprintf(stderr, "beamring stages: unexpected '%s'; expected at most one stage, and --markdown\n",
-                    argv[i]);
+            fprintf(
+                stderr,
+                "beamring stages: unexpected '%s'; expected at most one stage, and --markdown or --json\n",
+                argv[i]);
             return 2;
         } else {
             wanted = argv[i];
@@ -71,12 +76,16 @@ int cmd_stages(int argc, char **argv)
     }
     if (wanted != NULL) {
         if (br_plugins_find(plugins, wanted, &type, &error) == BR_OK) {
-            br_reference_print(type, markdown, stdout);
+            if (json)
+                status = json_print(json_stage_type(type));
+            else
+                br_reference_print(type, markdown, stdout);
         } else {
             fprintf(stderr, "beamring: %s\n", error.text);
             status = 2;
         }
     } else {
+        json_t *list = json_array();
         if (markdown) preamble();
         const char *const *names = br_plugins_names(plugins);
         if (names != NULL && *names == NULL) {
@@ -88,11 +97,17 @@ int cmd_stages(int argc, char **argv)
             struct br_error bad = {0};
             if (br_plugins_find(plugins, *names, &type, &bad) != BR_OK)
                 fprintf(stderr, "beamring: %s\n", bad.text);
+            else if (json)
+                json_array_append_new(list, json_stage_type(type));
             else if (markdown)
                 br_reference_print(type, true, stdout);
             else
                 printf("%-20s %s\n", type->name, type->summary);
         }
+        if (json && status == 0)
+            status = json_print(list);
+        else
+            json_decref(list);
     }
     br_plugins_destroy(plugins);
     return status;

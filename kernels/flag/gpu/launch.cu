@@ -67,7 +67,7 @@ extern "C" int br_flag_cuda_create(struct br_flag *plan, struct br_why *why)
     if (g->keep)
         g->table = static_cast<float *>(br_cuda_table(plan->cuda, br_flag_table, sizeof br_flag_table, why));
     if (!g->table) return -1;
-    /* What stands behind the last input of a channel keeps what it has: nothing. */
+    /* The bytes behind the last input of a channel are never changed. */
     cudaMemsetAsync(g->keep, 0xff, p->nchannels * g->vectors * 16, stream_of(plan));
     void *locked = nullptr;
     bool good = br_cuda_ok(plan->cuda, cudaMallocHost(&locked, br_flag_result_bytes(p)), "cudaMallocHost") &&
@@ -99,7 +99,7 @@ extern "C" void br_flag_cuda_add(struct br_flag *plan, size_t at, size_t nsteps,
     br_cuda_begin(plan->cuda);
     const void *there =
         valid ? br_cuda_upload(plan->cuda, valid, nsteps * p->nchannels) : static_cast<const void *>(nullptr);
-    /* What stands behind the last input, up to 15 bytes, is multiplied by nothing. */
+    /* The up to 15 bytes behind the last input are not multiplied. */
     const void *keep = br_cuda_upload(plan->cuda, plan->keep, p->ninputs);
     if (!keep || (valid && !there)) return; /* kept by br_cuda_check */
     sums_work w = {e,

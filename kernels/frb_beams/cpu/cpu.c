@@ -84,7 +84,7 @@ __attribute__((target("avx2"))) static void outer_avx2(float *product, const flo
 #endif
 
 #if BR_X86_64
-/* Whole vectors of `count` values; returns how many that are. What is not a number stays so, as below. */
+/* Whole vectors of `count` values; returns how many values that are. NaN stays NaN, as below. */
 __attribute__((target("avx,f16c"))) static size_t store_f16c(uint16_t *out, const float *values, size_t count)
 {
     const __m256 most = _mm256_set1_ps(BR_HALF_MAX), least = _mm256_set1_ps(-BR_HALF_MAX);

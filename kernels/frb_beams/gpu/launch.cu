@@ -197,7 +197,7 @@ size_t grid_shared(unsigned steps, unsigned stage_octets)
     return static_cast<size_t>(mma_grid::STAGES) * steps * 16 * (stage_octets + 1) * sizeof(uint4);
 }
 
-/* What is allowed belongs to the kernel, not to a plan: always the most that any plan needs. */
+/* The limit belongs to the kernel, not to a plan, so it is the largest that any plan needs. */
 int allow_shared(struct br_frb_beams *plan, const void *kernel, size_t bytes, struct br_why *why)
 {
     cudaError_t status =
@@ -480,17 +480,4 @@ extern "C" void br_frb_beams_cuda(struct br_frb_beams *plan, const struct span *
         fp32_arbitrary::launch(w, static_cast<unsigned>(plan->nchannels), stream);
     }
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the FRB beams");
-}
-
-extern "C" bool br_frb_beams_cuda_grid(const struct br_frb_beams *plan, struct br_frb_beams_grid *to)
-{
-    const struct br_frb_beams_gpu *gpu = plan->gpu;
-    if (!gpu || gpu->how != MMA_GRID) return false;
-    const mma_grid::work &w = gpu->grid;
-    const weights_set &set = gpu->set[gpu->now];
-    to->weights_q = set.q, to->weights_p = set.p;
-    to->np = w.np, to->nq = w.nq, to->bx = w.bx, to->by = w.by;
-    to->j_blocks = w.j_blocks, to->i_tiles = w.i_tiles, to->q_steps = w.q_steps, to->p_blocks = w.p_blocks;
-    to->middle_scale = w.middle_scale, to->scale = w.scale;
-    return true;
 }

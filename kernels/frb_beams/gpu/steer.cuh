@@ -9,7 +9,7 @@
 namespace beamring
 {
 
-/* weights() times `scale`, without a table, and 0 where there is no such beam or q. phases: of a channel,
+/* weights() times `scale`, without a table, and 0 for beams and q beyond the last. phases of a channel,
  * shape (beams). */
 __device__ __forceinline__ unsigned weights(const phase_params *phases, unsigned beams, unsigned beam,
                                             unsigned q, unsigned period, float scale = 1)
@@ -25,7 +25,7 @@ __device__ __forceinline__ unsigned weights(const phase_params *phases, unsigned
     return *reinterpret_cast<unsigned *>(&both);
 }
 
-/* What phase parameters are made of. */
+/* Input of the phase parameters. */
 struct pointing {
     const two_floats *theta2_m, *theta2_n; /* [nm], [nn]: at 1 MHz */
     const two_floats *mhz;                 /* [F] */

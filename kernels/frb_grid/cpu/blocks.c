@@ -11,7 +11,7 @@ enum {
     JOBS_EACH = 8
 }; /* at least, for each thread, if there are blocks: the last ones end nearly together */
 
-/* What a call touches. */
+/* The blocks that a call touches. */
 struct extent {
     struct br_frb_grid_call *call;
     size_t nblocks; /* the last one may be left unfinished */

@@ -23,7 +23,7 @@ struct frb_grid_lags {
     float *re, *im;
 };
 
-/* What a worker needs for itself. Samples stand in pairs, the last one's partner may be 0. */
+/* The memory of one worker. Samples stand in pairs, the last one's partner may be 0. */
 struct frb_grid_lag_scratch {
     uint8_t *u;          /* [P][pairs][lanes][(re, im) of one sample, of the next]: values plus 8 */
     int8_t *x, *y;       /* the same: (re, im); (im, -re) */
@@ -96,8 +96,8 @@ bool br_frb_grid_lags_pay(const struct br_frb_grid *plan, const uint16_t *dish_c
 /* Bytes of a plan without its weights; of `plan` the shape is looked at. */
 size_t br_frb_grid_lags_bytes(const struct br_frb_grid *plan, const uint16_t *dish_cell, size_t workers);
 
-/* Makes plan->by_lags and the weights of its lanes; -1 when there is no memory. What was allocated is freed
- * by destroy. */
+/* Makes plan->by_lags and the weights of its lanes; -1 if memory runs out; destroy frees
+ * the rest. */
 int br_frb_grid_lag_plan_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params);
 void br_frb_grid_lag_plan_destroy(struct br_frb_grid *plan);
 

@@ -72,7 +72,7 @@ __device__ __forceinline__ void multiply(unsigned (&c)[2], const unsigned (&a)[K
     }
 }
 
-/* Transforms 8 columns for 8 pairs of directions. What comes out stands where the tensor cores want the left
+/* Transforms 8 columns for 8 pairs of directions. The output is laid out as the left
  * factor of a second product along the columns.
  *   wave[tiles][C, S]  simd: b <-> m0   thread: t4..t0 <-> p2 p1 p0 m2 m1
  *   x_re, x_im[tiles]  simd: b <-> m0   thread: t4..t0 <-> n2 n1 n0 m2 m1

@@ -67,7 +67,7 @@ int allow_shared(struct br_quantize *plan, kernel of, size_t bytes, struct br_wh
                       cudaGetErrorString(status));
 }
 
-/* What slow statistics remember. */
+/* The state of slow statistics. */
 int make_slow(struct br_quantize *plan, struct br_why *why)
 {
     struct br_quantize_gpu *g = plan->gpu;
@@ -80,11 +80,9 @@ int make_slow(struct br_quantize *plan, struct br_why *why)
     return g->sent ? 0 : br_because(why, "no memory for the quantizer's statistics");
 }
 
-} // namespace
-
-/* Once a stream runs without losses blocks weigh the same, and nothing is sent. */
-extern "C" bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid,
-                                      struct br_quantize_slow *slow)
+/* Counts the block and enqueues those of its weights that the device does not have. Once a stream runs
+ * without losses blocks weigh the same, and nothing is sent. False after a failure, which is kept. */
+bool tick(struct br_quantize *plan, size_t in_stride, const uint8_t *in_valid, slow_state *slow)
 {
     struct br_quantize_gpu *g = plan->gpu;
     const size_t bytes = plan->nchannels * sizeof *g->steps;
@@ -92,7 +90,6 @@ extern "C" bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride
     if (!plan->slow) return true;
     br_quantize_tick(plan, in_stride, in_valid);
     slow->state = plan->state, slow->steps = g->steps;
-    slow->bx = plan->state_bx, slow->by = plan->state_by;
     if (memcmp(plan->step, g->sent, bytes) == 0) return true;
     memcpy(g->sent, plan->step, bytes);
     const void *uploaded = br_cuda_upload(plan->cuda, plan->step, bytes);
@@ -101,6 +98,8 @@ extern "C" bool br_quantize_cuda_tick(struct br_quantize *plan, size_t in_stride
                                                   static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))),
                                   "the copy of the quantizer's weights");
 }
+
+} // namespace
 
 extern "C" void br_quantize_cuda_destroy(struct br_quantize *plan)
 {
@@ -157,7 +156,7 @@ extern "C" void br_quantize_cuda(struct br_quantize *plan, const uint16_t *in, s
         w.valid = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, plan->gpu->valid, F * T));
         if (!w.valid) return; /* the failure is kept */
     }
-    if (!br_quantize_cuda_tick(plan, in_stride, in_valid, &w.slow)) return; /* likewise */
+    if (!tick(plan, in_stride, in_valid, &w.slow)) return; /* likewise */
     w.in = in, w.out = out, w.side = reinterpret_cast<float2 *>(side),
     w.clamped = br_cuda_counter(plan->cuda);
     w.stride = in_stride, w.F = F, w.B = B, w.T = static_cast<unsigned>(T),

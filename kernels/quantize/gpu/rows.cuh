@@ -130,7 +130,7 @@ template <int WORDS> __device__ __forceinline__ void write_piece(uint8_t *to, co
 template <int BITS, int STEPS, bool MISSING, bool NEAR>
 __device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[STEPS / 8],
                                              const statistics &s, const uint8_t *valid, unsigned lane,
-                                             bool inside, unsigned &clamped)
+                                             unsigned &clamped)
 {
     using p = pieces<BITS, STEPS>;
     const unsigned q = lane % 4, unit = unit_matrix(lane);
@@ -154,7 +154,7 @@ __device__ __forceinline__ void write_levels(uint8_t *out, const unsigned (&x)[S
             word[i] = make_word<BITS, MISSING>(raw, there, clamped);
         }
         /* out: shape (row bytes), contiguous */
-        if (inside) write_piece<p::WORDS>(out + (piece * 4 + q) * (p::WORDS * 4), word);
+        write_piece<p::WORDS>(out + (piece * 4 + q) * (p::WORDS * 4), word);
         if (BITS == 8) __syncwarp(); /* products of later pieces do not begin earlier: they would spill */
     }
 }
@@ -177,14 +177,12 @@ template <int BITS, int STEPS> __device__ __forceinline__ float valid_factor(con
     return count > 0 ? 256 / static_cast<float>(count) : 0;
 }
 
-/* Missing values of TILES times 8 beams become -start, so that their differences are 0. */
-template <int BITS, int STEPS, unsigned TILES>
-__device__ __forceinline__ void fill_missing(unsigned *const (&x)[TILES], const float (&start)[TILES],
-                                             const uint8_t *valid, unsigned q)
+/* Missing values of 8 beams become -start, so that their differences are 0. */
+template <int BITS, int STEPS>
+__device__ __forceinline__ void fill_missing(unsigned (&x)[STEPS / 8], float start, const uint8_t *valid,
+                                             unsigned q)
 {
-    unsigned pivots[TILES];
-#pragma unroll
-    for (unsigned h = 0; h < TILES; h++) pivots[h] = pack(-start[h], -start[h]);
+    const unsigned pivot = pack(-start, -start);
 #pragma unroll
     for (unsigned first = 0; first < STEPS / 8; first += 16 / BITS) {
         unsigned there[2] = {0, 0};
@@ -194,10 +192,9 @@ __device__ __forceinline__ void fill_missing(unsigned *const (&x)[TILES], const 
             /* bytes of the steps in both halves, see br_quantize_step */
             const unsigned low = BITS == 4 ? i % 2 * 2 + i / 2 : i, high = low + 8 / BITS * 2,
                            keep = __byte_perm(there[0], there[1], low * 0x11 + high * 0x1100);
-#pragma unroll
-            for (unsigned h = 0; h < TILES; h++) x[h][first + i] = choose(keep, x[h][first + i], pivots[h]);
+            x[first + i] = choose(keep, x[first + i], pivot);
         }
-        __syncwarp(); /* not all words at once: there are no registers for them */
+        __syncwarp(); /* not all words at once: they would need too many registers */
     }
 }
 
@@ -215,7 +212,7 @@ __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const ru
     br_follow known = {};
     if (SLOW) early = ask(state, step, q);
     minus_pivot(start, x[0], x[1], MISSING ? valid_factor<BITS, STEPS>(valid, q) : 1);
-    if (MISSING) fill_missing<BITS, STEPS, 1>({x}, {start[0]}, valid, q);
+    if (MISSING) fill_missing<BITS, STEPS>(x, start[0], valid, q);
     moments m = find_moments(add_up<STEPS / 8>(x, lane, start), rule);
     if (__any_sync(WHOLE_WARP, m.far)) {
         const float about = about_mean(m);
@@ -243,9 +240,9 @@ __device__ __forceinline__ void quantize_rows(unsigned (&x)[STEPS / 8], const ru
     if (q == 0) *side = make_float2(s.scale, s.offset);
     unsigned fields = 0;
     if (__any_sync(WHOLE_WARP, s.near != 0))
-        write_levels<BITS, STEPS, MISSING, true>(out, x, s, valid, lane, true, fields);
+        write_levels<BITS, STEPS, MISSING, true>(out, x, s, valid, lane, fields);
     else
-        write_levels<BITS, STEPS, MISSING, false>(out, x, s, valid, lane, true, fields);
+        write_levels<BITS, STEPS, MISSING, false>(out, x, s, valid, lane, fields);
     clamped += sum_fields<BITS>(fields);
 }
 

@@ -24,25 +24,25 @@ constexpr float FAR = 36; /* variances: from there on a mean costs its square's 
 /* From so many levels on float32 has not enough digits for mean and level at once. */
 constexpr float FAR_LEVELS = 512;
 
-/* Of one beam, the same in the 4 lanes that have it. The level before rounding, plus 2^(BITS - 1), times
- * 2^-24, is (value - near) * slope + shift. */
+/* The levels of one beam, the same in the 4 lanes that hold it. The level before rounding, plus 2^(BITS - 1),
+ * times 2^-24, is (value - near) * slope + shift. */
 struct statistics {
     float scale, offset;
     float near, slope, shift;
 };
 
-/* Of a beam: sums of differences from the pivot. */
+/* A beam's sums of differences from the pivot. */
 struct sums {
     float pivot, sum, squares;
 };
 
-/* Of a beam: mean = high + low, high a float16 number. */
+/* A beam's mean = high + low, where high is a float16 number. */
 struct moments {
     float high, low, variance;
     bool far;
 };
 
-/* What the levels of a launch have in common. */
+/* Values that all levels of a launch share. */
 struct rule {
     float levels_rms;
     float per_n; /* 1 / (valid steps); 0 without any */
@@ -66,7 +66,7 @@ __device__ __forceinline__ unsigned pack(float low, float high)
 
 /* ---- statistics ---- */
 
-/* What of the 8 x 8 unit matrix this lane has as operand b of mma_f16_k8. */
+/* This lane's part of the 8 x 8 unit matrix as operand b of mma_f16_k8. */
 __device__ __forceinline__ unsigned unit_matrix(unsigned lane)
 {
     return lane / 8 == lane % 4 ? (lane / 4 % 2 ? 0x3c000000u : 0x00003c00u) : 0;
@@ -206,7 +206,7 @@ __device__ __forceinline__ moments correct(const moments &m, float about, float2
     return c;
 }
 
-/* Of an offset, high + low with high a float16 number. */
+/* The levels for an offset = high + low, where high is a float16 number. */
 template <int BITS>
 __device__ __forceinline__ statistics make_statistics(float high, float low, float scale, float per_level)
 {
@@ -243,8 +243,8 @@ template <int REGISTERS> __device__ __forceinline__ float most_of(const unsigned
     return fmaxf(__low2float(most), __high2float(most));
 }
 
-/* What is known of a beam and of its channel, asked for before it is needed: each of the 4 lanes that have
- * the beam loads a part, into 5 registers where the whole takes 14. */
+/* The state of a beam and of its channel, loaded before it is needed: each of the 4 lanes that hold the
+ * beam loads a part, into 5 registers where the whole takes 14. */
 struct asked {
     float state, away, step[3];
 };
@@ -279,8 +279,8 @@ __device__ __forceinline__ void remember(br_follow *at, const br_follow &state, 
     if (q == 0) to[4] = state.away;
 }
 
-/* Of a block whose own moments are `own` and whose largest value is `most`, by what earlier blocks say; which
- * then knows of it too. */
+/* The levels of a block from the state of earlier blocks. Adds the block, with its own moments `own` and its
+ * largest value `most`, to the state. */
 template <int BITS>
 __device__ __forceinline__ statistics slow_statistics(const moments &own, float most, const rule &rule,
                                                       br_follow &state, const br_follow_step &step)

@@ -58,7 +58,7 @@ struct position {
     }
 };
 
-/* Starts the copies of a tile. What is missing, and beams that there are not, become 0. valid: [STEPS]. */
+/* Starts the copies of a tile. Missing samples, and beams beyond the last, become 0. valid: [STEPS]. */
 template <int BITS, int STEPS>
 __device__ __forceinline__ void load(tile<STEPS> &s, const work &w, const position &at, const uint8_t *valid)
 {
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(THREADS, STEPS == 256   ? 2
         return steps;
     };
 
-    /* Lane 8 m + i of a load gives row i of matrix m, the steps of register r + m: of their bits, r's are no
-     * others' and do not move the chunk. */
+    /* Lane 8 m + i of a load gives row i of matrix m, the steps of register r + m. The bits of r
+     * are separate from theirs and do not move the chunk. */
     const unsigned first = br_quantize_step(BITS, STEPS, lane / 8, lane % 8 / 2, lane % 2);
     const unsigned from = shared_address(s.chunks + first * 8 + br_quantize_chunk(BITS, STEPS, first, warp));
 

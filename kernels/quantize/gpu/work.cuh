@@ -15,10 +15,16 @@ namespace quantize
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 
+/* Slow statistics, on the device: the state [F][B], and the weights of this block [F]; both NULL without
+ * them. */
+struct slow_state {
+    br_follow *state;
+    const br_follow_step *steps;
+};
+
 /* Where slow statistics have a beam of channel f, of B beams. */
-__device__ __forceinline__ br_follow *state_at(const br_quantize_slow &slow, size_t f, size_t B, size_t beam)
+__device__ __forceinline__ br_follow *state_at(const slow_state &slow, size_t f, size_t B, size_t beam)
 {
-    if (slow.bx > 0) beam = beam % slow.by * slow.bx + beam / slow.by;
     return slow.state + f * B + beam;
 }
 
@@ -32,7 +38,7 @@ struct work {
     unsigned T, row;            /* row: bytes of T levels */
     unsigned beam_tiles, tiles; /* tiles of all channels */
     float levels_rms;
-    br_quantize_slow slow;         /* only with SLOW */
+    slow_state slow;               /* only with SLOW */
     bool pairs, wide_in, wide_out; /* 2 beams of in, 16 bytes of in, 16 bytes of out are aligned */
 };
 

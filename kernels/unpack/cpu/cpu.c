@@ -156,7 +156,7 @@ void br_unpack_cpu(struct br_unpack *plan, size_t nblocks, const uint8_t *in, co
         const uint8_t *bits = receipt ? receipt + b * p->receipt_bytes : NULL;
         for (size_t k = 0; k < p->nchannels; k++) {
             size_t f = plan->order[k];
-            /* What no input fills, and the row behind the last one, is a zero of the packets' coding. */
+            /* Cells without an input, and the row behind the last one, hold a zero in the packets' coding. */
             memset(plan->rows + (plan->full ? samples * plan->width : 0), flip,
                    (plan->full ? 1 : samples + 1) * plan->width);
             gather(plan, f, in + b * plan->block_bytes, bits);

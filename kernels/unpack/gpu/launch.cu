@@ -149,7 +149,7 @@ int describe(struct br_unpack *plan, struct br_why *why)
         whole = in_packet(p, i) % outer_bytes < p->channel_stride;
     if (!whole)
         return br_because(why,
-                          "the bytes of a packet are no array of time, channels and inputs in any order");
+                          "the bytes of a packet are not an array of time, channels and inputs in any order");
     w->F = static_cast<unsigned>(p->nchannels), w->N = static_cast<unsigned>(p->npositions);
     w->nsources = static_cast<unsigned>(p->nsources), w->nstreams = static_cast<unsigned>(p->nstreams);
     w->receipt_bytes = static_cast<unsigned>(p->receipt_bytes);

@@ -25,8 +25,8 @@
 namespace
 {
 
-/* What a launch works on. Steps and blocks (of U steps) are numbered from the start of the call; those before
- * are in the history. */
+/* The arguments of a launch. Steps and blocks (of U steps) are numbered from the start of the call; those
+ * before are in the history. */
 struct tensor_work {
     const uint8_t *e;       /* [steps][row] */
     const uint8_t *history; /* [kept][width] */

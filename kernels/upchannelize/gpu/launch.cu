@@ -294,8 +294,8 @@ static void launch(const struct br_upchannelize *plan, const void *kernel, dim3 
     br_cuda_ok(plan->cuda, cudaLaunchKernelExC(&config, kernel, &work), "the launch of the filterbank");
 }
 
-/* Field and levels for `mapped`. A box is what a block has of some windows of U times, or of output steps.
- * False where there is no such kernel, or the driver does not take it. */
+/* Field and levels for `mapped`. A box is a block's part of some windows of U times, or of output steps.
+ * False if such a kernel does not exist or the driver refuses it. */
 static bool describe(const struct br_upchannelize *plan, mapped_work *m)
 {
     const br_upchannelize_device *d = plan->device;

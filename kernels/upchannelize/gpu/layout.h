@@ -38,7 +38,7 @@ static inline BR_HD unsigned br_pfb_sample(unsigned tiles, unsigned n, unsigned 
 
 /* ---- mma, U up to 16 ---- */
 
-/* Time within the chunk of row k of b. Of lane q = lane % 4, rows 2 q, 2 q + 1, 2 q + 8, 2 q + 9
+/* Time within the chunk of row k of b. For lane q = lane % 4, rows 2 q, 2 q + 1, 2 q + 8, 2 q + 9
  * are the times q, q + 4, q + 8, q + 12: each load of a warp has 4 successive rows of the field. */
 static inline BR_HD unsigned br_pfb_u16_time(unsigned k)
 {

@@ -16,8 +16,8 @@ constexpr int MOST_LAGS = 8;
 /* Sums may be so many levels: from 2048 on, float16 numbers are more than a level apart. */
 constexpr double TENSOR_LEVELS = 1400;
 
-/* Whether a plan's shape and gain suit the tensor cores. A call's alignment is no criterion: all calls of a
- * plan have kernels that give the same bits. */
+/* Whether a plan's shape and gain suit the tensor cores. A call's alignment does not matter: all calls of a
+ * plan use kernels that give the same bits. */
 bool tensor_fits(const struct br_upchannelize *plan)
 {
     double sum = 0;
@@ -182,7 +182,7 @@ template <int U> tensor_variant u32up_variant(int M)
             0};
 }
 
-/* Of a plan for which tensor_fits; else all 0. */
+/* The variant of a plan for which tensor_fits; else all 0. */
 tensor_variant tensor_variant_for(const struct br_upchannelize *plan, bool on_hopper)
 {
     const int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);

@@ -1,5 +1,7 @@
 #include "stages/common/sky/calibration.h"
 
+#include "buffers/numbers.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,17 +146,10 @@ void calibration_free(struct calibration *c)
     *c = (struct calibration){0};
 }
 
-static uint64_t add_bytes(uint64_t hash, const void *bytes, size_t count)
-{
-    const uint8_t *at = bytes;
-    for (size_t i = 0; i < count; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 uint64_t visibilities_digest(const struct visibilities *v)
 {
     size_t cells = v->shape.npol * v->shape.nchannels * v->npairs;
-    uint64_t hash = add_bytes(UINT64_C(0xcbf29ce484222325), v->freq_mhz, v->shape.nchannels * sizeof(double));
-    hash = add_bytes(hash, v->sum, 2 * cells * sizeof(double));
-    return add_bytes(hash, v->samples, cells * sizeof(double));
+    uint64_t hash = br_fnv(BR_FNV_START, v->freq_mhz, v->shape.nchannels * sizeof(double));
+    hash = br_fnv(hash, v->sum, 2 * cells * sizeof(double));
+    return br_fnv(hash, v->samples, cells * sizeof(double));
 }

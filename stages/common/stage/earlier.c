@@ -1,6 +1,7 @@
 /* earlier.c - see earlier.h. */
 #include "stages/common/stage/earlier.h"
 
+#include "buffers/numbers.h"
 #include "buffers/output.h"
 
 #include <dirent.h>
@@ -58,9 +59,7 @@ int earlier_remove(const char *directory, const char *prefix, earlier_is_ours *i
 int earlier_claim(struct file_lock *lock, const char *directory, const char *prefix, struct br_error *error)
 {
     struct br_error why = {0};
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (const char *c = prefix; *c != '\0'; c++) hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
-    int64_t byte = (int64_t)(hash >> 2);
+    int64_t byte = (int64_t)(br_fnv(BR_FNV_START, prefix, strlen(prefix)) >> 2);
     snprintf(lock->path, sizeof lock->path, "%.4100s/.beamring.lock", directory);
     if (file_lock_take(lock, &byte, 1, &why) != BR_E_INVALID) return BR_OK;
     return br_fail(

@@ -1,4 +1,5 @@
 #include "stages/common/stage/made_with.h"
+#include "runtime/stage_updates.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* packet.h - packet descriptions and their streams for stages: formats/packets with the stage's memory, and with
- * errors that are the stage's. */
+/* packet.h - packet descriptions and their streams for stages: formats/packets with the stage's memory and
+ * errors. */
 #ifndef BEAMRING_STAGES_COMMON_STAGE_PACKET_H
 #define BEAMRING_STAGES_COMMON_STAGE_PACKET_H
 

@@ -98,7 +98,7 @@ static void reads_directly(void **state)
     assert_int_equal(fileio_read_direct(fd, "long", data, 1, 0, data, 2 * FILEIO_BLOCK, &error), BR_E_IO);
 }
 
-/* What cannot be read so is open as any file. */
+/* A file that does not allow direct reading is opened normally. */
 static void opens_directly_or_not(void **state)
 {
     (void)state;

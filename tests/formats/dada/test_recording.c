@@ -1,4 +1,4 @@
-/* What recordings say and stand for: ORDER, and the byte that stands for what is missing. */
+/* Keys of recordings: ORDER, and the byte that marks missing samples. */
 #include "formats/dada/recording.h"
 
 #include <setjmp.h>

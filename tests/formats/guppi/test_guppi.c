@@ -53,7 +53,7 @@ static void test_packets(void **state)
     assert_int_equal(packets(0, 8192), 0); /* 31.25 packets: no number */
 }
 
-/* What guppi_parse makes of the first `length` bytes of `text`. */
+/* The result of guppi_parse for the first `length` bytes of `text`. */
 static int parsed(const char *text, size_t length, struct br_error *error)
 {
     struct guppi_header header;
@@ -70,7 +70,7 @@ static struct guppi_writer good_header(char *text, size_t capacity)
     return w;
 }
 
-/* Wherever a header is cut, more may help; other bytes than a header's are no cut one. */
+/* Wherever a header is cut, more may help; bytes that are not a header are not a cut header. */
 static void test_cut(void **state)
 {
     (void)state;

@@ -125,7 +125,7 @@ static void full_disks(void **state)
     }
 }
 
-/* What the library does wrong, or the caller, is a failure as well; another file is left alone. */
+/* Mistakes of the library and of the caller are failures too; another file is left alone. */
 static void other_failures(void **state)
 {
     (void)state;

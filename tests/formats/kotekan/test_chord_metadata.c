@@ -94,7 +94,7 @@ static void test_fields(void **state)
     assert_int_equal(downsample, 1);
 }
 
-/* What we write is what the description says, byte for byte. */
+/* Our metadata equals the description, byte for byte. */
 static void test_encode(void **state)
 {
     (void)state;

@@ -121,7 +121,7 @@ static size_t write_packet(const struct flips *f, size_t k, uint8_t *bytes)
     return length;
 }
 
-/* What the frames hold against what belongs there. */
+/* Compares the frames with their expected contents. */
 static void look(struct flips *f)
 {
     size_t each = f->nsources * f->nstreams, n = OPEN * f->layout.nblocks * each;

@@ -77,13 +77,13 @@ static void make_packet(uint8_t *bytes, uint64_t sample, unsigned source, unsign
     }
 }
 
-/* Of the test that runs. */
+/* State of the running test. */
 static struct packet_description *p;
 static struct packet_layout l;
 static struct br_stream stream;
 static struct window w;
 
-/* What the frames should hold, by what the headers of accepted packets say. */
+/* The expected contents of the frames, from the headers of accepted packets. */
 struct model {
     bool there[FRAMES][BLOCKS][SLOTS];
     uint8_t data[FRAMES][BLOCKS][SLOTS][PAYLOAD];
@@ -297,8 +297,8 @@ static uint64_t sum_of_counters(void)
     return n;
 }
 
-/* Source 3 is absent in frames 2, 3 and 5. What is taken, expected and counted depends on the frame alone, in
- * whatever order frames are filled; packets that come early or late go by their frame as well. */
+/* Source 3 is absent in frames 2, 3 and 5. Which packets are taken, expected and counted depends on the frame
+ * alone, in whatever order frames are filled; packets that come early or late go by their frame as well. */
 static void test_expected_by_frame(void **state)
 {
     (void)state;
@@ -357,7 +357,7 @@ static void test_expected_by_frame(void **state)
     tear_down();
 }
 
-/* What is missing of a frame that is cut, and the share of inputs in one that lacks something. */
+/* The missing part of a cut frame, and the share of inputs in an incomplete one. */
 static void test_cut_where_one_is_absent(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What the baseband beamformer makes of seeded input, for tests/oracle/baseband.py. */
+/* The output of the baseband beamformer for seeded input, for tests/oracle/baseband.py. */
 #include "kernels/baseband/baseband.h"
 #include "tests/kernels/common/dump.h"
 

@@ -29,7 +29,7 @@ static void without_a_device(void **state)
     assert_refused_without_device(status, plan, &why);
 }
 
-/* What the plan counts is what was handed out call by call. */
+/* The plan's count is the sum of the calls' counts. */
 static void counts_on_the_host(void **state)
 {
     (void)state;

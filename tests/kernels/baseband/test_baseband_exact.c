@@ -1,6 +1,6 @@
 /* The baseband beamformer against the exact sum, for thousands of shapes and inputs: on the CPU, and on a GPU
- * with the kernels that suit the device and with the portable one. What is expected is summed here in plain
- * integers; of large shapes for some of the outputs, chosen at random, and then the GPU's kernels are
+ * with the kernels that suit the device and with the portable one. The expected values are summed here in
+ * plain integers; of large shapes for some of the outputs, chosen at random, and then the GPU's kernels are
  * compared with each other in all of them. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include "tests/kernels/baseband/shape.h"
 #include "tests/kernels/common/draws.h"
 
-/* What the electric field and the weights are made of. */
+/* The values of the electric field and of the weights. */
 enum field { FIELD_RANDOM, FIELD_LEAST, FIELD_ENDS, FIELD_CROSSED, FIELDS };
 enum weights { WEIGHTS_RANDOM, WEIGHTS_MOST, WEIGHTS_LEAST, WEIGHTS_ENDS, WEIGHTS_SMALLER, WEIGHTS };
 

@@ -88,7 +88,7 @@ struct frames {
     cudaEvent_t came, went;
 };
 
-/* What each field becomes alone. */
+/* The output for each field alone. */
 static void make_wanted(struct frames *s, const uint8_t *zeros)
 {
     for (int kind = 0; kind < KINDS; kind++)
@@ -248,7 +248,7 @@ static void concurrent_frames(void **state)
 
 /* Frames that follow each other without anything between them, so long that the host hears of it from the
  * device and launches them otherwise; they rotate through 2 to 6 buffers: so many launches can run
- * concurrently. What goes to the last place is made of the beams in the first one, which are now these, now
+ * concurrently. The last place gets the output for the beams in the first one, which are now these, now
  * those. Every frame is what it is alone. */
 static void frames_that_follow(void **state)
 {

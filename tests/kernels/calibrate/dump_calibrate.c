@@ -1,4 +1,4 @@
-/* What calibrate makes of seeded visibilities, for tests/oracle/calibrate.py. */
+/* The gains that calibrate computes from seeded visibilities, for tests/oracle/calibrate.py. */
 #include "tests/kernels/calibrate/calibrate_run.h"
 
 int main(int argc, char **argv)

@@ -108,7 +108,7 @@ static void test_unsolved(void **state)
 {
     struct calibrate_run r;
     (void)state;
-    for (uint64_t more = 0; more < 20; more++) { /* noise alone is no source, whatever the seed */
+    for (uint64_t more = 0; more < 20; more++) { /* noise alone is not a source, whatever the seed */
         struct calibrate_case noise = {"noise", 30 + more, 0, 1000, 0, false};
         calibrate_make(&r, &noise);
         expect_unsolved(&r, "the "); /* too weak, or no convergence */

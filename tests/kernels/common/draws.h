@@ -7,7 +7,7 @@
 
 static uint64_t seed;
 
-/* Of low to high, both included. */
+/* A number from low to high, both included. */
 static inline size_t pick(size_t low, size_t high)
 {
     return low + dump_random(&seed) % (high - low + 1);

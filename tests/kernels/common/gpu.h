@@ -3,6 +3,7 @@
 #ifndef BEAMRING_TESTS_KERNELS_COMMON_GPU_H
 #define BEAMRING_TESTS_KERNELS_COMMON_GPU_H
 
+#include "buffers/gpu.h"
 #include "kernels/common/cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -15,9 +16,10 @@ static struct br_cuda *gpu; /* NULL: none here */
 static inline int gpu_open(void **state)
 {
     (void)state;
+    struct br_error error;
     struct br_why why;
-    if (br_cuda_devices(&why) == 0) {
-        printf("no GPU: skipped (%s)\n", why.text);
+    if (br_gpu_devices(&error) == 0) {
+        printf("no GPU: skipped (%s)\n", error.text);
         return 0;
     }
     if (br_cuda_create(&gpu, 0, NULL, 1 << 20, &why) == 0) return 0;
@@ -63,7 +65,7 @@ static inline void *gpu_both_sides(size_t bytes, int byte)
     return memory;
 }
 
-/* What a step of a kernel alone returned: less than 0: CUDA failed; more: this GPU does not have it. */
+/* The result of one step of a kernel alone: less than 0: CUDA failed; more: this GPU does not have it. */
 static inline void gpu_done(int status)
 {
     if (status < 0) fail_msg("%s", cudaGetErrorString(cudaGetLastError()));

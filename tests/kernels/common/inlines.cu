@@ -38,32 +38,10 @@ __global__ void __launch_bounds__(32) transposes(const uint32_t *in, uint32_t *o
 {
     for (int which = 0; which < INLINES_TRANSPOSES; which++) {
         unsigned x0 = in[which * 64 + threadIdx.x], x1 = in[which * 64 + 32 + threadIdx.x];
-        switch (which) {
-        case 0:
-            transpose_nibbles(x0, x1);
-            break;
-        case 1:
+        if (which == 0)
             transpose_bytes<0>(x0, x1);
-            break;
-        case 2:
+        else
             transpose_bytes<1>(x0, x1);
-            break;
-        case 3:
-            transpose_lanes<0>(x0, x1);
-            break;
-        case 4:
-            transpose_lanes<1>(x0, x1);
-            break;
-        case 5:
-            transpose_lanes<2>(x0, x1);
-            break;
-        case 6:
-            transpose_lanes<3>(x0, x1);
-            break;
-        default:
-            transpose_lanes<4>(x0, x1);
-            break;
-        }
         out[which * 64 + threadIdx.x] = x0;
         out[which * 64 + 32 + threadIdx.x] = x1;
     }
@@ -81,15 +59,6 @@ __global__ void __launch_bounds__(256)
     re16[i] = int4x4_re16(words[i]);
     im16[i] = int4x4_im16(words[i]);
     not_im16[i] = int4x4_not_im16(words[i]);
-}
-
-__global__ void __launch_bounds__(256) halves_of(const uint32_t *words, __half2 *halves)
-{
-    unsigned i = threadIdx.x;
-    halves[i] = int4_halves<0>(words[i]);
-    halves[256 + i] = int4_halves<1>(words[i]);
-    halves[512 + i] = int4_halves<2>(words[i]);
-    halves[768 + i] = int4_halves<3>(words[i]);
 }
 
 __global__ void __launch_bounds__(32) mma_of_int8(const int8_t *a, const int8_t *b, int *c)
@@ -302,12 +271,6 @@ extern "C" int inlines_int4(int32_t *re, int32_t *im, uint32_t *packed, const ui
                             uint32_t *im16, uint32_t *not_im16)
 {
     int4s<<<1, 256>>>(re, im, packed, words, re16, im16, not_im16);
-    return finished();
-}
-
-extern "C" int inlines_halves(const uint32_t *words, uint16_t *halves)
-{
-    halves_of<<<1, 256>>>(words, reinterpret_cast<__half2 *>(halves));
     return finished();
 }
 

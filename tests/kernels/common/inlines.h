@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { INLINES_TRANSPOSES = 8 }; /* nibbles, bytes 0, bytes 1, lanes 0 to 4 */
+enum { INLINES_TRANSPOSES = 2 }; /* bytes 0, bytes 1 */
 
 /* in, out [which][2][32 lanes] */
 int inlines_transpose(const uint32_t *in, uint32_t *out);
@@ -20,8 +20,6 @@ int inlines_transpose(const uint32_t *in, uint32_t *out);
 /* Every byte alone, bytes[256]: re, im, packed again. And words[256] of four: times 16. */
 int inlines_int4(int32_t *re, int32_t *im, uint32_t *packed, const uint32_t *words, uint32_t *re16,
                  uint32_t *im16, uint32_t *not_im16);
-/* halves [4][256][2]: nibble `place` of the word's halves, as float16 */
-int inlines_halves(const uint32_t *words, uint16_t *halves);
 
 /* c (16 x 8, row-major) += a (16 x k) b (k x 8), all as matrices in memory; which: 0 int8 k 32, 1 float16
  * k 16, 2 float16 k 8 */

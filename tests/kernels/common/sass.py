@@ -15,9 +15,8 @@ import sys
 
 # Part of a kernel's (mangled) name: how many there are, what each must use, and what none may use. IGMMA: the
 # warpgroup's int8 product, HGMMA its float16 one, UTMALDG and UTMASTG: boxes by the tensor memory
-# accelerator, UBLKCP: its plain copies, IMMA: mma.sync on int8, LDGSTS: cp.async, STAS: stores to another
-# block's shared memory, USETMAXREG: registers handed over. LDL and STL: local memory, that is, registers that
-# did not suffice.
+# accelerator, UBLKCP: its plain copies, IMMA: mma.sync on int8, LDGSTS: cp.async, USETMAXREG: registers
+# handed over. LDL and STL: local memory, that is, registers that did not suffice.
 KERNELS = [
     ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP",
                                                  "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
@@ -29,8 +28,6 @@ KERNELS = [
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"4flag4sums", 4, ["PRMT", "IDP"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"4flag4sums", 4, ["PRMT", "IDP"], ["LDL", "STL", "DFMA"]),
-    ("sm_90a", r"18frb_beams_quantize5beams", 4, ["HGMMA", "STAS", "LDGSTS", "SYNCS", "USETMAXREG"],
-     ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"15wgmma_arbitrary4form", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS", "USETMAXREG"],
      ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"8quantize4rows", 12, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
@@ -41,8 +38,8 @@ KERNELS = [
     ("sm_80", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
 ]
 
-# What ptxas makes of a pair of float16 numbers below 0 as operand b: the sign of the upper one moved into the
-# instruction, which then negates both (seen with CUDA 13.0).
+# The form in which ptxas keeps a pair of float16 numbers below 0 as operand b: the sign of the upper one
+# moved into the instruction, which then negates both (seen with CUDA 13.0).
 NEGATED = re.compile(r"\sHMMA\.\S+\s+R\w+(?:\.reuse)?,\s*R\w+(?:\.reuse)?,\s*-R")
 
 

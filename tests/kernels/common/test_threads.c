@@ -8,7 +8,7 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/upchannelize/upchannelize.h"
-#include "runtime/run/pool.h"
+#include "runtime/base/pool.h"
 #include "tests/kernels/frb_grid/grid_run.h"
 
 #include <setjmp.h>
@@ -61,7 +61,7 @@ static uint8_t *validity(size_t count, size_t missing)
     return valid;
 }
 
-/* What one run leaves behind, compared with that of the first. */
+/* The results of one run, compared with those of the first. */
 static void compare(size_t i, uint8_t *first, const uint8_t *now, size_t count)
 {
     if (i == 0)

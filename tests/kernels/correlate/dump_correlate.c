@@ -1,4 +1,4 @@
-/* What the correlator makes of seeded inputs, for tests/oracle/correlate.py. */
+/* The correlator's output for seeded inputs, for tests/oracle/correlate.py. */
 #include "tests/kernels/correlate/correlate_run.h"
 
 static void one(const char *directory, const struct correlate_case *c, enum br_backend backend)

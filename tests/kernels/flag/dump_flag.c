@@ -1,4 +1,4 @@
-/* What the flagger makes of seeded noise, for tests/oracle/flag.py. */
+/* The flagger's output for seeded noise, for tests/oracle/flag.py. */
 #include "tests/kernels/flag/flag_run.h"
 
 static void one(const char *directory, const struct flag_case *c, enum br_backend backend)

@@ -24,7 +24,7 @@ uint16_t half_of(double x)
     return br_half_from_float(static_cast<float>(x));
 }
 
-/* Two halves of memory, or 0 where there is no such cell. */
+/* Two halves of memory, or 0 for a cell that does not exist. */
 __device__ unsigned pair_at(const uint16_t *from, unsigned first, bool has_first, unsigned second,
                             bool has_second)
 {

@@ -345,7 +345,7 @@ static void full_scale_fits(void **state)
     finish(&r);
 }
 
-/* What the kernels for GPUs divide weights by, and the order of plans that they serve at once. */
+/* The divisor of the weights in the GPU kernels, and the order of plans that they serve at once. */
 static void scales_and_order(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What a plan of FRB stage 1 says that it takes of the host's memory, against what it takes. */
+/* The host memory that a plan of FRB stage 1 declares, against the memory that it takes. */
 #include "kernels/frb_grid/plan.h"
 
 #include <malloc.h>

@@ -1,4 +1,4 @@
-/* What the quantizer makes of seeded intensities, for tests/oracle/quantize.py. */
+/* The quantizer's output for seeded intensities, for tests/oracle/quantize.py. */
 #include "buffers/half.h"
 #include "kernels/quantize/quantize.h"
 #include "tests/kernels/common/dump.h"

@@ -1,4 +1,4 @@
-/* What the quantizer with slow statistics makes of a sequence of blocks, for
+/* The output of the quantizer with slow statistics for a sequence of blocks, for
  * tests/oracle/quantize_slow.py. */
 #include "buffers/half.h"
 #include "kernels/quantize/quantize.h"

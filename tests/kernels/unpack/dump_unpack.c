@@ -1,4 +1,4 @@
-/* What the unpacker makes of seeded packets, for tests/oracle/unpack.py. */
+/* The unpacker's output for seeded packets, for tests/oracle/unpack.py. */
 #include "tests/kernels/unpack/packets_run.h"
 
 static void one(const char *directory, const struct packets_case *c, enum br_backend backend)

@@ -1,4 +1,4 @@
-/* What the filterbank makes of seeded input, for tests/oracle/upchannelize.py. */
+/* The filterbank's output for seeded input, for tests/oracle/upchannelize.py. */
 #include "kernels/upchannelize/upchannelize.h"
 #include "tests/kernels/common/dump.h"
 

@@ -100,7 +100,7 @@ static inline void forget(struct result *r)
     free(r->out_valid);
 }
 
-/* What the validity calls missing is marked so in the data, and nothing else is. */
+/* The data mark exactly the samples that the validity calls missing. */
 static inline void check_marks(const struct stream *s, const struct result *r)
 {
     for (size_t o = 0; s->U > 1 && o < outputs(s); o++)

@@ -142,7 +142,7 @@ static void tiles_are_quantized(void **state)
     rules[0] = rules[2] = pair_of(0x1p-13, 0x1p-13);
     rules[1] = rules[3] = pair_of(7.5 * 0x1p-11, 7.5 * 0x1p-11);
     for (int round = 0; round < 20; round++) {
-        for (int i = 0; i < 128; i++) { /* C of eighths, S of whole levels: what is joined is no tie */
+        for (int i = 0; i < 128; i++) { /* C of eighths, S of whole levels: a joined value is never a tie */
             double value[2];
             for (int half = 0; half < 2; half++) {
                 bool is_s = i / 32 % 2;

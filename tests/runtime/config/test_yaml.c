@@ -56,6 +56,24 @@ static void test_syntax(void **state)
     SAYS(parse("a: \xee\x80\xa4\n"), "t.yaml:1:4: ", "reserved");
 }
 
+/* A request's body is so many bytes, also where one of them is 0. */
+static void test_request_with_a_zero(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\": 1}\0 {\"b\": 2}";
+    struct br_config *config;
+    struct br_error error = {0};
+    for (size_t length = 1; length < sizeof text; length++) {
+        char *body = malloc(length); /* so that a sanitizer sees what is read behind it */
+        assert_non_null(body);
+        memcpy(body, text, length);
+        assert_int_equal(br_config_parse_value(&config, "request", body, length, &error), BR_OK);
+        assert_int_equal(br_config_errors(config) > 0, length != strlen(text));
+        br_config_free(config);
+        free(body);
+    }
+}
+
 static void test_empty(void **state)
 {
     (void)state;
@@ -67,7 +85,7 @@ static void test_empty(void **state)
         assert_messages(config, "t.yaml:1:1: the file is empty; expected YAML\n");
     }
     br_config_free(good(parse("\xef\xbb\xbf"
-                              "a: 1\n"))); /* a byte order mark is no mistake */
+                              "a: 1\n"))); /* a byte order mark is not a mistake */
 }
 
 static void test_duplicates(void **state)
@@ -422,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_positions),
         cmocka_unit_test(test_syntax),
+        cmocka_unit_test(test_request_with_a_zero),
         cmocka_unit_test(test_empty),
         cmocka_unit_test(test_duplicates),
         cmocka_unit_test(test_aliases),

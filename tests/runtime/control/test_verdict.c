@@ -1,6 +1,7 @@
 /* The verdict on pipelines whose numbers are planted: which stage, and why. */
 #include "runtime/control/verdict.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -111,6 +112,15 @@ static void test_flows(void **state)
     struct planted p;
     plant(&p);
     p.stages[NOW][1].totals.busy_ns = p.stages[BEFORE][1].totals.busy_ns + S;
+    p.stages[NOW][1].totals.cpu_ns = p.stages[BEFORE][1].totals.cpu_ns + 3 * S; /* the pool's threads too */
+    p.stages[NOW][2].totals.busy_ns =
+        p.stages[BEFORE][2].totals.busy_ns + 2 * S; /* all the time, but it waits */
+    p.stages[NOW][2].totals.cpu_ns = p.stages[BEFORE][2].totals.cpu_ns + S / 5;
+    struct view_shares shares;
+    view_stage_shares(&p.view, 2, &shares);
+    assert_true(fabs(shares.busy - 1) < 1e-9 && fabs(shares.works - 0.1) < 1e-9);
+    view_stage_shares(&p.view, 1, &shares);
+    assert_true(fabs(shares.works - 0.5) < 1e-9);
     struct verdict v = judge(&p);
     assert_int_equal(v.kind, VERDICT_FLOWS);
     assert_string_equal(v.sentence,
@@ -130,7 +140,7 @@ static void test_slow_sink(void **state)
     struct verdict v = judge(&p);
     assert_int_equal(v.kind, VERDICT_LIMITS);
     assert_int_equal(v.stage, 2);
-    assert_string_equal(v.sentence, "sink limits the pipeline: it is busy 100 % of the time, 10 ms a frame; "
+    assert_string_equal(v.sentence, "sink limits the pipeline: it takes 10 ms a frame, 100 % of the time; "
                                     "queue 'b' before it is full");
     assert_int_equal(queue_state(&p.view, 1), QUEUE_FULL);
     /* The same when it stands still, in one call, for the disk. */

@@ -114,6 +114,7 @@ static void test_plugins(void **state)
     static const struct {
         const char *name, *text;
     } bad[] = {{"t_old", "version 7"},
+               {"t_gone", "br_stage_gone; rebuild the plugin against the installed headers"},
                {"t_empty", "is no beamring plugin"},
                {"t_unknown", "uses a feature that this beamring does not have"},
                {"t_tiny", "expected at least"},
@@ -281,7 +282,7 @@ static void test_telescope_and_hints(void **state)
     assert_true(h->sample_ns.num == 5120 && h->sample_ns.den == 3);
     assert_int_equal(h->nfreq, 3);
     assert_true(h->freq_mhz[2] == 799);
-    assert_true(!(h->width_mhz > 0)); /* the step is no width: channels may lie apart */
+    assert_true(!(h->width_mhz > 0)); /* the step is not a width: channels may lie apart */
     assert_int_equal(h->override, 0);
     assert_false(h->have_sample0);
     end(&run);

@@ -1,5 +1,6 @@
 /* t_makes - for tests: a source that takes updates. Each byte is the `add` of its sample, and the stage notes
  * from which sample on it had which. As t_deaf it does not say that it commits: that is refused. */
+#include "runtime/stage_updates.h"
 #include "tests/runtime/plugins/t_stream.h"
 #include "tests/runtime/plugins/t_update.h"
 

@@ -12,7 +12,7 @@
 
 struct pass {
     int64_t fail_at, lose_at, lose_as, longer, back, stopped;
-    bool nothing, offer, absorb, nested, twice;
+    bool nothing, nested, twice;
 };
 
 static const struct br_param params[] = {
@@ -29,9 +29,6 @@ static const struct br_param params[] = {
     BR_PARAM("nothing", BR_P_BOOL, struct pass, nothing, "returns 0", .def = "false"),
     BR_PARAM("nested", BR_P_BOOL, struct pass, nested, "begins jobs within a job", .def = "false"),
     BR_PARAM("twice", BR_P_BOOL, struct pass, twice, "begins jobs before others are ended", .def = "false"),
-    BR_PARAM("offer", BR_P_BOOL, struct pass, offer, "lets its work be taken over", .def = "false"),
-    BR_PARAM("absorb", BR_P_BOOL, struct pass, absorb, "takes over the work of a t_pass before it",
-             .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
@@ -39,9 +36,7 @@ static const struct br_port outputs[] = {{"out", "the same"}, {0}};
 
 static int configure(struct br_stage *stage, void *self)
 {
-    const struct pass *p = self;
-    if (p->offer) br_stage_offer(stage);
-    if (p->absorb) br_stage_absorb(stage, "t_pass");
+    (void)stage, (void)self;
     return BR_OK;
 }
 

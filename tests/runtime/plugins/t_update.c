@@ -12,10 +12,6 @@ static const struct br_param params[] = {
     BR_PARAM("refuse", BR_P_INT, struct t_update, refuse, "an `add` that prepare refuses", .def = "-1"),
     BR_PARAM("file", BR_P_PATH, struct t_update, file, "a file with the number `add` and END"),
     BR_PARAM("fixed", BR_P_INT, struct t_update, fixed, "a number that stays", .def = "0"),
-    BR_PARAM("offer", BR_P_BOOL, struct t_update, offer, "lets its work be taken over, unless `add` is 99",
-             .def = "false"),
-    BR_PARAM("absorb", BR_P_BOOL, struct t_update, absorb, "takes over the work of a t_update before it",
-             .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "bytes"}, {0}};
@@ -35,8 +31,6 @@ static int configure(struct br_stage *stage, void *self)
             return br_stage_fail_at(stage, "file", "%s ends too early", u->file);
         u->add = number;
     }
-    if (u->offer && u->add != 99) br_stage_offer(stage);
-    if (u->absorb) br_stage_absorb(stage, "t_update");
     if (u->add == 666) return br_stage_fail_at(stage, "add", "666 is not a number that anybody wants");
     return BR_OK;
 }
@@ -44,13 +38,9 @@ static int configure(struct br_stage *stage, void *self)
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct t_update *u = self;
+    (void)stage;
     const struct br_frame *in = io->in[0];
     if (in == NULL) return BR_FINISHED;
-    if (u->absorb) { /* what is noted is the other one's */
-        u = br_stage_absorbed(stage);
-        while (br_stage_next_absorbed_update(stage, in->first + in->samples) <= in->first)
-            br_stage_absorbed_update(stage, in->first);
-    }
     int64_t table = u->table != NULL ? *u->table : -1;
     unsigned n = u->nseen;
     if (n == 0 || u->seen[n - 1].add != u->add || u->seen[n - 1].fixed != u->fixed ||
@@ -73,11 +63,6 @@ static int stop(struct br_stage *stage, void *self)
     br_stage_note(stage, "add is %lld in the end", (long long)u->add);
     free(u->table);
     u->table = NULL;
-    if (u->absorb) { /* nobody stops the other one, which never started */
-        struct t_update *other = br_stage_absorbed(stage);
-        free(other->table);
-        other->table = NULL;
-    }
     return BR_OK;
 }
 

@@ -2,7 +2,6 @@
 #ifndef BEAMRING_TESTS_RUNTIME_PLUGINS_T_UPDATE_H
 #define BEAMRING_TESTS_RUNTIME_PLUGINS_T_UPDATE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum { T_UPDATE_SEEN = 256 };
@@ -11,7 +10,6 @@ struct t_update {
     const char *file;    /* NULL, or one that holds the number `add` */
     int64_t add, refuse; /* refuse: what prepare does with an `add` of this value */
     int64_t fixed;
-    bool offer, absorb;
     int64_t *table; /* made by prepare, exchanged by commit */
     unsigned nseen;
     struct {

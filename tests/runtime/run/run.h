@@ -17,7 +17,7 @@ struct test_run {
     struct br_config *config;
     struct br_graph *graph;
     struct br_error error;
-    int status; /* of br_graph_build, then of what came last */
+    int status; /* of br_pipeline_build, then of what came last */
 };
 
 /* Loads and builds a pipeline from YAML text. */
@@ -29,7 +29,7 @@ static inline void build(struct test_run *run, const char *yaml)
     br_log_init(&run->log, run->log_file, BR_LOG_NOTE);
     assert_int_equal(br_config_parse(&run->config, "test.yaml", yaml, strlen(yaml), 0, NULL, &run->error),
                      BR_OK);
-    run->status = br_graph_build(&run->graph, run->config, &run->log, &run->error);
+    run->status = br_pipeline_build(&run->graph, run->config, &run->log, NULL, false, &run->error);
 }
 
 static inline void build_ok(struct test_run *run, const char *yaml)
@@ -52,7 +52,7 @@ static inline void start_and_finish(struct test_run *run)
 
 static inline void end(struct test_run *run)
 {
-    br_graph_destroy(run->graph);
+    br_pipeline_destroy(run->graph);
     br_config_free(run->config);
     br_log_destroy(&run->log);
     fclose(run->log_file);

@@ -263,7 +263,7 @@ static void test_reports(void **state)
     end(&run);
 }
 
-/* What people read fits into 120 columns, whatever the names and the numbers are. */
+/* Lines for people fit into 120 columns, whatever the names and the numbers. */
 static void test_report_width(void **state)
 {
     (void)state;
@@ -277,7 +277,8 @@ static void test_report_width(void **state)
                    "  - {stage: t_sink, name: a_sink_with_quite_a_long_name, in: b}\n");
     start_and_finish(&run);
     br_stage_count_saturated(stage_called(&run, "a_source_with_quite_a_long_name"), UINT64_MAX / 2);
-    stage_called(&run, "a_source_with_quite_a_long_name")->counters.busy_ns = 86400000000000; /* a day */
+    stage_called(&run, "a_source_with_quite_a_long_name")->state->counters.busy_ns =
+        86400000000000; /* a day */
     struct br_run_times times = br_run_times(run.graph, 0, 2000000000);
     FILE *file = tmpfile();
     br_report_text(run.graph, &times, file);
@@ -326,69 +327,6 @@ static void test_losses(void **state)
     end(&run);
 }
 
-/* The queue between them does not exist, the other reader of what the first one read is not disturbed, and
- * the balance adds up. */
-static void test_absorbed(void **state)
-{
-    (void)state;
-    struct test_run run;
-    char text[8192] = "";
-    build_ok(&run, "pipeline:\n"
-                   "  - {stage: t_source, samples: 10000, frame_samples: 61, out: a}\n"
-                   "  - {stage: t_sink, name: beside, in: a}\n"
-                   "  - {stage: t_pass, name: first, offer: true, in: a, out: b}\n"
-                   "  - {stage: t_pass, name: second, absorb: true, in: b, out: c}\n"
-                   "  - {stage: t_sink, in: c}\n");
-    assert_int_equal(br_graph_nedges(run.graph), 2);
-    assert_ptr_equal(stage_called(&run, "first")->absorbed_by, stage_called(&run, "second"));
-    start_and_finish(&run);
-    assert_string_equal(run.error.text, "");
-    assert_int_equal(run.status, BR_OK);
-    assert_int_equal(totals(&run, "first").in_samples, 0);
-    assert_int_equal(totals(&run, "second").in_samples, 10000);
-    assert_int_equal(totals(&run, "beside").in_samples, 10000);
-    assert_int_equal(totals(&run, "t_sink").in_samples, 10000);
-    assert_true(br_balance_ok(run.graph, stderr));
-    struct br_run_times times = br_run_times(run.graph, 0, 1000000000);
-    FILE *file = tmpfile();
-    br_report_text(run.graph, &times, file);
-    br_report_json(run.graph, &times, 0, file);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    assert_non_null(strstr(text, "done by 'second'"));
-    assert_non_null(strstr(text, "\"done_by\": \"second\""));
-    end(&run);
-}
-
-static void test_not_absorbed(void **state)
-{
-    (void)state;
-    static const char *const pipelines[] = {
-        /* not offered; read by another stage too; frames may be dropped; of another type */
-        "  - {stage: t_pass, name: first, in: a, out: b}\n"
-        "  - {stage: t_pass, absorb: true, in: b, out: c}\n",
-        "  - {stage: t_pass, name: first, offer: true, in: a, out: b}\n"
-        "  - {stage: t_pass, absorb: true, in: b, out: c}\n"
-        "  - {stage: t_sink, name: other, in: b}\n",
-        "  - {stage: t_pass, name: first, offer: true, in: a, out: b}\n"
-        "  - {stage: t_pass, absorb: true, in: {from: b, policy: drop}, out: c}\n",
-        "  - {stage: t_pass, name: first, offer: true, in: a, out: d}\n"
-        "  - {stage: t_pair, in: d, out: b}\n"
-        "  - {stage: t_pass, absorb: true, in: b, out: c}\n"};
-    for (size_t i = 0; i < sizeof pipelines / sizeof *pipelines; i++) {
-        struct test_run run;
-        char yaml[512];
-        snprintf(yaml, sizeof yaml,
-                 "pipeline:\n  - {stage: t_source, samples: 1000, out: a}\n%s  - {stage: t_sink, in: c}\n",
-                 pipelines[i]);
-        build_ok(&run, yaml);
-        assert_null(stage_called(&run, "first")->absorbed_by);
-        assert_null(stage_called(&run, "t_pass")->absorbed);
-        end(&run);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,8 +343,6 @@ int main(void)
         cmocka_unit_test(test_reports),
         cmocka_unit_test(test_report_width),
         cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_absorbed),
-        cmocka_unit_test(test_not_absorbed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

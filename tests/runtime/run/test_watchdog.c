@@ -17,21 +17,21 @@ static void test_every_stage_is_found(void **state)
     uint64_t now = br_clock_ns();
     for (size_t s = 0; s < run.graph->nstages; s++) {
         struct br_stage *stage = run.graph->order[s], *other = run.graph->order[(s + 1) % 3];
-        atomic_store(&stage->process_since, now - 60 * S);
+        atomic_store(&stage->state->process_since, now - 60 * S);
         assert_true(br_watchdog_find(run.graph, 30 * S, &hang));
         assert_ptr_equal(hang.stage, stage);
         assert_true(hang.since == now - 60 * S && !hang.gpu);
         assert_non_null(strstr(hang.text, "process has not come back for 6"));
         assert_false(br_watchdog_find(run.graph, 3600 * S, &hang));
-        atomic_store(&other->process_since, now - 90 * S); /* the longest one counts */
+        atomic_store(&other->state->process_since, now - 90 * S); /* the longest one counts */
         assert_true(br_watchdog_find(run.graph, 30 * S, &hang));
         assert_ptr_equal(hang.stage, other);
-        atomic_store(&other->ended, true); /* what has ended hangs no more */
+        atomic_store(&other->state->ended, true); /* what has ended hangs no more */
         assert_true(br_watchdog_find(run.graph, 30 * S, &hang));
         assert_ptr_equal(hang.stage, stage);
-        atomic_store(&other->ended, false);
-        atomic_store(&other->process_since, 0);
-        atomic_store(&stage->process_since, 0);
+        atomic_store(&other->state->ended, false);
+        atomic_store(&other->state->process_since, 0);
+        atomic_store(&stage->state->process_since, 0);
     }
     end(&run);
 }

@@ -25,7 +25,7 @@ static const struct br_telescope telescope = {.name = "t",
                                               .dishes = dishes};
 static const double freq[2] = {400, 401}, width[2] = {1, 1};
 
-/* What a stage put out, step by step: `row` bytes and a validity for each channel, by step number. */
+/* The output of a stage, step by step: `row` bytes and a validity for each channel, by step number. */
 struct product {
     size_t steps, row, channels;
     uint8_t *data, *valid, *covered;

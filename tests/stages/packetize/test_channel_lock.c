@@ -63,7 +63,7 @@ static void channels_of_others(void **state)
     file_lock_release(&elsewhere);
 }
 
-/* What nobody can open or create is not known, and said so. */
+/* If the lock's file cannot be opened or created, the state is unknown and the message says so. */
 static void no_file(void **state)
 {
     (void)state;

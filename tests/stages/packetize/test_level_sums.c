@@ -37,7 +37,7 @@ static void test_lengths(void **state)
     }
 }
 
-/* What is most: nothing overflows. */
+/* The largest sums do not overflow. */
 static void test_extremes(void **state)
 {
     (void)state;

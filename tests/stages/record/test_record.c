@@ -71,7 +71,7 @@ static void assert_only_odd_channels(const char *warning)
     if (warning[0] != '\0') assert_non_null(strstr(warning, "width x sample time"));
 }
 
-/* What was recorded comes back frame for frame; holes between spans come back as missing samples. */
+/* A recording comes back frame for frame; holes between spans come back as missing samples. */
 static void round_trip(const struct br_stream *s, const struct span *spans, int validity, int64_t file_bytes)
 {
     struct br_frame *copies[MAX_FRAMES];

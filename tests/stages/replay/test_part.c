@@ -1,4 +1,4 @@
-/* A part of a recording's frequencies: which bands or channels it has, and what is no part. */
+/* A part of a recording's frequencies: which bands or channels it has, and which parts are refused. */
 #include "tests/stages/files_common.h"
 
 #include "stages/replay/replay.h"
@@ -6,7 +6,9 @@
 static int parse(const char *text, struct part *part)
 {
     struct br_stage *stage = driver_new(&replay_stage);
-    int status = part_parse(stage, text, part);
+    struct replay_caller caller;
+    replay_caller(&caller, stage);
+    int status = part_parse(&caller.caller, text, part);
     assert_true(status == BR_OK || strstr(stage->error, "R/N") != NULL);
     driver_free(stage);
     return status;
@@ -59,13 +61,16 @@ static void test_too_many(void **state)
     struct share s;
     struct part part = {1, 5};
     struct br_stage *stage = driver_new(&replay_stage);
-    assert_int_equal(part_divide(stage, &part, "x.dada", 4, 400, &s), BR_E_INVALID);
+    struct replay_caller caller;
+    replay_caller(&caller, stage);
+    assert_int_equal(part_divide(&caller.caller, &part, "x.dada", 4, 400, &s), BR_E_INVALID);
     assert_non_null(strstr(stage->error, "5 parts"));
     assert_non_null(strstr(stage->error, "4 bands"));
     assert_non_null(strstr(stage->error, "x.dada"));
     driver_free(stage);
     stage = driver_new(&replay_stage);
-    assert_int_equal(part_divide(stage, &part, "x.dada", 1, 4, &s), BR_E_INVALID);
+    replay_caller(&caller, stage);
+    assert_int_equal(part_divide(&caller.caller, &part, "x.dada", 1, 4, &s), BR_E_INVALID);
     assert_non_null(strstr(stage->error, "4 channels"));
     driver_free(stage);
 }

@@ -1,7 +1,7 @@
 /* Bursts that several threads make at once, as several stages do, plan their transforms one thread at a
  * time. */
 #include "stages/simulate/burst.h"
-#include "stages/simulate/random.h"
+#include "stages/common/stage/random.h"
 
 #include <pthread.h>
 #include <setjmp.h>

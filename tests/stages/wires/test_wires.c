@@ -286,7 +286,8 @@ static void backwards(void *context, size_t jobs, br_parallel_work *work, void *
     while (jobs-- > 0) work(arg, jobs, (unsigned)(jobs % 3));
 }
 
-/* Beams are calibrated by several threads to the same bits, also where they are no multiple of jobs. */
+/* Beams are calibrated by several threads to the same bits, also if their number is not a multiple of the
+ * jobs. */
 static void test_calibration_by_several_threads(void **state)
 {
     (void)state;

@@ -37,7 +37,7 @@ static void tile_of_16_by_16(void **state)
         assert_int_equal(swizzled(place), group);
         assert_int_equal(lane, column_lane[place]);
     }
-    /* What is within a group stays in order. */
+    /* The order within a group is kept. */
     for (unsigned offset = 0; offset < 256; offset++)
         assert_int_equal(br_swizzle(2, 3, 3, offset), swizzled(offset / 8) * 8 + offset % 8);
 }
@@ -357,7 +357,7 @@ static void frb_low_index_as_printed(void **state)
 }
 
 /* Every padded thread moved to another address of its bank: two-way conflicts where there are such threads
- * and N is no power of two: cases 2, 4 and 5. */
+ * and N is not a power of two: cases 2, 4 and 5. */
 static void frb_padded_threads_as_printed(void **state)
 {
     (void)state;

@@ -273,7 +273,7 @@ static void replay(struct run *r)
     struct br_stage_type sink;
     br_log_init(&log, stderr, BR_LOG_WARNING);
     int status = br_config_parse(&config, "bench", r->text, strlen(r->text), 0, NULL, &error);
-    if (status == BR_OK) status = br_graph_build(&graph, config, &log, &error);
+    if (status == BR_OK) status = br_pipeline_build(&graph, config, &log, NULL, false, &error);
     if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
     if (status == BR_OK) {
         struct br_stage *last = &graph->stage[1];
@@ -289,7 +289,7 @@ static void replay(struct run *r)
         r->samples = totals.out_samples;
     }
     if (status != BR_OK) snprintf(r->error, sizeof r->error, "%s", error.text);
-    br_graph_destroy(graph);
+    br_pipeline_destroy(graph);
     br_config_free(config);
     br_log_destroy(&log);
 }

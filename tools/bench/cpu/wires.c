@@ -1,7 +1,7 @@
 /* The senders of packetize beside the least that anything could do: the same bytes, ready made, from one
  * thread through the same loopback. The stage is driven by hand, frame after frame, so that nothing but
  * itself is measured; another thread reads. */
-#include "runtime/graph/graph.h"
+#include "runtime/run/pipeline.h"
 #include "tools/bench/bench.h"
 
 #include <arpa/inet.h>
@@ -127,7 +127,7 @@ static bool make_driven(struct driven *d, const char *text)
     *d = (struct driven){0};
     br_log_init(&d->log, stderr, BR_LOG_WARNING);
     int status = br_config_parse(&d->config, "bench", text, strlen(text), 0, NULL, &error);
-    if (status == BR_OK) status = br_graph_build(&d->graph, d->config, &d->log, &error);
+    if (status == BR_OK) status = br_pipeline_build(&d->graph, d->config, &d->log, NULL, false, &error);
     if (status != BR_OK) {
         fprintf(stderr, "bench wires: %s\n", error.text);
         if (d->config != NULL) br_config_print_errors(d->config, stderr);
@@ -135,23 +135,23 @@ static bool make_driven(struct driven *d, const char *text)
     }
     d->stage = &d->graph->stage[d->graph->nfile - 1];
     d->stage->phase = BR_PHASE_RUN;
-    d->graph->pool = br_pool_create(d->graph->threads, NULL, 0);
-    if (d->graph->pool == NULL) return false;
+    d->graph->state->pool = br_pool_create(d->graph->threads, NULL, 0);
+    if (d->graph->state->pool == NULL) return false;
     d->stream = br_stage_input(d->stage, 0);
     size_t bytes = (br_stream_max_bytes(d->stream) + 63) / 64 * 64;
     d->frame = (struct br_frame){
         .samples = d->stream->frame_samples, .complete = true, .data = aligned_alloc(64, bytes)};
     if (d->stream->side.naxes > 0) d->frame.side = malloc(br_array_bytes(&d->stream->side));
     if (d->stage->type->start(d->stage, d->stage->self) == BR_OK) return d->frame.data != NULL;
-    fprintf(stderr, "bench wires: %s\n", d->stage->error.text);
+    fprintf(stderr, "bench wires: %s\n", d->stage->state->error.text);
     return false;
 }
 
 static void drop_driven(struct driven *d)
 {
     if (d->stage != NULL) d->stage->type->stop(d->stage, d->stage->self);
-    if (d->graph != NULL) br_pool_destroy(d->graph->pool);
-    br_graph_destroy(d->graph);
+    if (d->graph != NULL && d->graph->state != NULL) br_pool_destroy(d->graph->state->pool);
+    br_pipeline_destroy(d->graph);
     br_config_free(d->config);
     br_log_destroy(&d->log);
     free(d->frame.data);
@@ -162,7 +162,7 @@ static void send_frame(struct driven *d)
 {
     struct br_io io = {.in = {&d->frame}};
     if (d->stage->type->process(d->stage, d->stage->self, &io) != BR_CONSUMED)
-        fprintf(stderr, "bench wires: %s\n", d->stage->error.text);
+        fprintf(stderr, "bench wires: %s\n", d->stage->state->error.text);
     d->frame.first += d->frame.samples;
 }
 

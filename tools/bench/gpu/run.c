@@ -62,7 +62,7 @@ static uint64_t thread_cpu(const struct br_stage *stage)
 {
     struct timespec t;
     clockid_t clock;
-    if (atomic_load(&stage->ended) || pthread_getcpuclockid(stage->thread, &clock) != 0 ||
+    if (atomic_load(&stage->state->ended) || pthread_getcpuclockid(stage->state->thread, &clock) != 0 ||
         clock_gettime(clock, &t) != 0)
         return 0;
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
@@ -77,7 +77,7 @@ static void look_at_stages(uint64_t end)
     for (size_t s = 0; s < run.graph->nstages && s < MOST_STAGES; s++) {
         const struct br_stage *stage = &run.graph->stage[s];
         look->cpu_ns[s] = thread_cpu(stage);
-        look->calls[s] = atomic_load_explicit(&stage->counters.calls, memory_order_relaxed);
+        look->calls[s] = atomic_load_explicit(&stage->state->counters.calls, memory_order_relaxed);
     }
 }
 
@@ -126,8 +126,7 @@ static void measure_bytes(const struct br_graph *graph, struct gpu_run_result *r
             double frames = (double)run.samples / (double)stream->frame_samples;
             size_t bytes = (size_t)((double)br_stream_max_bytes(stream) * frames + 0.5);
             bool from_host = stage->nin == 0 || stage->in[0].edge->place.space == BR_SPACE_PINNED;
-            if (from_host && edge->place.space == BR_SPACE_CUDA)
-                r->in_bytes += bytes;
+            if (from_host && edge->place.space == BR_SPACE_CUDA) r->in_bytes += bytes;
             if (stage->nin > 0 && stage->in[0].edge->place.space == BR_SPACE_CUDA &&
                 edge->place.space == BR_SPACE_PINNED)
                 r->out_bytes += bytes;
@@ -205,7 +204,7 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
     memset(run.filled, 0, sizeof run.filled);
     br_log_init(&log, stderr, BR_LOG_WARNING);
     int status = br_config_parse(&config, what->name, what->text, strlen(what->text), 0, NULL, &g->error);
-    if (status == BR_OK) status = br_graph_build(&graph, config, &log, &g->error);
+    if (status == BR_OK) status = br_pipeline_build(&graph, config, &log, NULL, false, &g->error);
     if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
     if (status != BR_OK) goto done;
     measure_bytes(graph, r);
@@ -237,7 +236,7 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
 done:
     if (!ok && g->error.status == BR_OK)
         br_fail(&g->error, BR_E_INTERNAL, "%s: nothing came out", what->name);
-    br_graph_destroy(graph);
+    br_pipeline_destroy(graph);
     br_config_free(config);
     br_log_destroy(&log);
     return ok;

@@ -36,11 +36,11 @@ static int trace(struct br_stage *stage, void *self, const struct br_io *io)
     struct call *call = &t->call[t->ncalls];
     if (noted) {
         call->frame = frame;
-        br_gpu_event_record(call->begin, &stage->gpu, NULL);
+        br_gpu_event_record(call->begin, &stage->state->gpu, NULL);
     }
     int result = t->process(stage, self, io);
     if (noted) {
-        br_gpu_event_record(call->end, &stage->gpu, NULL);
+        br_gpu_event_record(call->end, &stage->state->gpu, NULL);
         t->ncalls++;
     }
     return result;

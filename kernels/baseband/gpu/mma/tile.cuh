@@ -55,7 +55,7 @@ template <int MT> struct shared {
     unsigned clamped[MT * ROWS];
 };
 
-/* What a launch works on. */
+/* The arguments of a launch. */
 struct work {
     const uint8_t *e;       /* [T][F][P][D] */
     const uint8_t *valid;   /* [T][F] or NULL */

@@ -17,7 +17,7 @@ using kernel = void (*)(const work, const order, const CUtensorMap, const CUtens
 /* Weights of so many bytes stay in the L2 of an H200 (60 MB) while a frame goes through it. */
 constexpr size_t KEPT = 24 << 20;
 
-/* What the host needs to know of a variant. */
+/* The host's description of a variant. */
 struct kind {
     kernel run;
     unsigned beams, fps, threads, piece, parts, consumers, weights;
@@ -56,7 +56,7 @@ struct br_baseband_hopper {
 };
 
 /* Shared memory: two buffers of weights where these are small, and as many stages as there is room for. At
- * least two stages for each warpgroup; false if there is no room for these. */
+ * least two stages for each warpgroup; false if they do not fit. */
 static bool fits(const kind &k, work *w, unsigned room)
 {
     constexpr unsigned SMALL = 48 * 1024;
@@ -317,7 +317,7 @@ static bool make_maps(const struct br_baseband_hopper *h, const work &w, const u
     return status == CUDA_SUCCESS;
 }
 
-/* Of how many launches before the next one none writes what it reads or writes, or reads what it writes. */
+/* The number of launches directly before the next one that share no memory with it, other than reads. */
 static unsigned count_apart(const struct br_baseband_hopper *h, range reads, range writes)
 {
     for (unsigned depth = 0; depth < TOGETHER; depth++) {

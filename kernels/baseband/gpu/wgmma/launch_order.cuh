@@ -5,8 +5,8 @@
  * what it wrote can be seen. Frames seldom have anything to do with each other, and then waiting is a
  * waste: blocks of the next frame could begin one by one as those of this one end.
  *
- * What a launch may leave out is the wait for launches of its own plan that touch nothing of what it reads
- * or writes: the host compares addresses with those of the last TOGETHER launches. What the host cannot
+ * A launch need not wait for launches of its own plan that touch nothing of its inputs
+ * and outputs: the host compares addresses with those of the last TOGETHER launches. What the host cannot
  * know is whether these are right before it in the stream, or whether there is something else between,
  * which has to be waited for. The device finds out:
  *
@@ -38,7 +38,7 @@ constexpr unsigned TOGETHER = 5;
 constexpr unsigned FOLLOWING =
     4; /* once so many launches overlapped the one before, frames follow each other */
 
-/* What the launches of a plan tell each other; they are numbered from 1 on. */
+/* State that the launches of a plan share; launches are numbered from 1. */
 struct order_state {
     static constexpr unsigned SLOTS = TOGETHER + 1;
     unsigned long long ended[SLOTS]; /* blocks, of launches with that number modulo SLOTS */

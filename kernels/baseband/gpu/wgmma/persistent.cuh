@@ -103,7 +103,7 @@ template <class V> struct consumer : rounding<V> {
             store_bytes(from, tile, first_fp, first_beam, first_time, first_time + V::PIECE);
             return;
         }
-        /* out: shape (B, F P, T), contiguous. Of each beam four lanes have 16 times each; T is a multiple
+        /* out: shape (B, F P, T), contiguous. Four lanes hold a beam, 16 times each; T is a multiple
          * of 16. */
         size_t beam_stride = static_cast<size_t>(w.F) * w.P * w.T;
         unsigned time = first_time + lane % 4 * 16, beams = min(V::BEAMS + 0u, w.B - first_beam);

@@ -76,8 +76,8 @@ template <class V> struct rounding {
                                                unsigned live, uint8_t *to)
     {
         unsigned keep = live * 255;
-        /* Of its first beam in each eight, and of the next one: eight beams further, all is the same, 8 rows
-         * of 128 bytes on. */
+        /* Addresses of the lane's first beam in each eight, and of the next one. Eight beams further they
+         * are 8 rows of 128 bytes on. */
         unsigned time = first_time + br_hopper_time(V::MT, 0, 0, lane, warp);
         uint8_t *place[2] = {to + br_hopper_out(quad * 2, time), to + br_hopper_out(quad * 2 + 1, time)};
 #pragma unroll

@@ -12,7 +12,7 @@
  * -x - 1 is what a bitwise "not" makes of x, and does not overflow where -x would; the sums begin at 16
  * times the weights' sum_d A_im.
  *
- * What takes time is to begin: so a block's warps share that. */
+ * Starting takes most of the time, so the warps of a block share it. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_SMALL_FRAMES_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_SMALL_FRAMES_CUH
 
@@ -51,7 +51,7 @@ __host__ __device__ inline small_places small_places_of(unsigned chunks)
     return p;
 }
 
-/* What a block forms. Blocks are numbered (48 beams, time, channel and polarisation): neighbours share a
+/* The output of a block. Blocks are numbered (48 beams, time, channel and polarisation): neighbours share a
  * field. */
 struct small_piece {
     unsigned fp, tile, first_beam;

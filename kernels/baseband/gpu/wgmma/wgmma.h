@@ -18,7 +18,7 @@ int br_baseband_hopper_create(struct br_baseband_hopper **hopper, const struct b
                               struct br_why *why);
 void br_baseband_hopper_destroy(struct br_baseband_hopper *hopper);
 
-/* Of two plans of one shape: whether tables can be exchanged (both may be NULL), and the exchange. */
+/* Whether the tables of two plans of the same shape can be exchanged (both may be NULL), and the exchange. */
 bool br_baseband_hopper_alike(const struct br_baseband_hopper *a, const struct br_baseband_hopper *b);
 void br_baseband_hopper_exchange(struct br_baseband_hopper *a, struct br_baseband_hopper *b);
 

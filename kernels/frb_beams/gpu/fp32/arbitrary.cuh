@@ -19,7 +19,7 @@ namespace fp32_arbitrary
 
 constexpr unsigned THREADS = 256, TILE = 128, DEPTH = 16;
 
-/* What a launch works on. */
+/* The arguments of a launch. */
 struct work {
     const uint16_t *in;                      /* [F][stride][2M][2N] */
     const uint8_t *valid;                    /* [F][stride] or NULL */
@@ -53,7 +53,7 @@ __device__ __forceinline__ void make_weights(float *u, const phase_params &s, co
     }
 }
 
-/* What a thread loads to shared memory: 8 of each DEPTH k's, of one step of the field and of one beam's W. */
+/* A thread's loads to shared memory: 8 of each DEPTH k's, for one step of the field and for one beam's W. */
 struct loader {
     const uint16_t *in;     /* the field's next k; shape (cells) from k = 0 on */
     const float *u_p, *u_q; /* of this thread's beam, TILE floats apart */
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     make_twiddles(twiddle_m, w.np);
     __syncthreads();
 
-    /* What this thread loads: beam or step `row` of the tile, half `half` of DEPTH k's. */
+    /* This thread loads beam or step `row` of the tile, half `half` of DEPTH k's. */
     unsigned row = thread % TILE, half = thread / TILE;
     /* phases: shape (F, B), contiguous. Half of the threads make U_q, half U_p. */
     size_t beam = static_cast<size_t>(f) * w.B + min(first_beam + row, w.B - 1);

@@ -23,7 +23,7 @@ namespace mma_arbitrary
 constexpr int WARPS = 8, THREADS = 32 * WARPS, STAGES = 3;
 constexpr int MOST_PIECES = 24; /* 16-byte pieces of one time step in a stage */
 
-/* What a launch works on. */
+/* The arguments of a launch. */
 struct work {
     const uint16_t *in;                 /* [F][stride][2M][2N] */
     const uint8_t *valid;               /* [F][stride] or NULL */

@@ -24,7 +24,7 @@ namespace mma_grid
 constexpr int WARPS = 8, THREADS = 32 * WARPS, STAGES = 4;
 constexpr int MOST_OCTETS = 8; /* of q, in a stage */
 
-/* What a launch works on. */
+/* The arguments of a launch. */
 struct work {
     const uint16_t *in;                 /* [F][stride][2M][2N] */
     const uint8_t *valid;               /* [F][stride] or NULL */

@@ -33,7 +33,7 @@ namespace mma_grid_whole
 constexpr int STAGES = 3; /* time steps of a team's field in shared memory */
 constexpr int MOST_WARPS = 12;
 
-/* What a launch works on. */
+/* The arguments of a launch. */
 struct work {
     const uint16_t *in;     /* [F][T + gap][2M][2N], 2N a multiple of 8 */
     const uint8_t *valid;   /* [F][T + gap] or NULL */

@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_matrices_transposed(void *row, const unsig
         : "memory");
 }
 
-/* What a launch works on. */
+/* The arguments of a launch. */
 struct work {
     const uint8_t *valid;                    /* [F][stride], of which T steps, or NULL */
     const phase_params *phases_m, *phases_n; /* [F][B] */
@@ -274,7 +274,7 @@ __device__ __forceinline__ void store_tile(const CUtensorMap &out, uint8_t *resu
     }
 }
 
-/* What a consumer group knows of the ring. */
+/* A consumer group's position in the ring. */
 struct ring_position {
     unsigned slot, parity, before; /* before: the slot to give back next */
 };

@@ -17,7 +17,7 @@ using kernel = void (*)(const CUtensorMap, const CUtensorMap, const work);
 
 constexpr int NT = 64;
 
-/* What the host needs to know of a variant. */
+/* The host's description of a variant. */
 struct kind {
     kernel run;
     unsigned nq, mb, boxes, ps;
@@ -99,7 +99,7 @@ extern "C" int br_frb_beams_wgmma_create(struct br_frb_beams_wgmma **result, con
         free(h);
         return 0;
     }
-    /* What is allowed belongs to the kernel, not to a plan: always the most that any plan needs. */
+    /* The limit belongs to the kernel, not to a plan, so it is the largest that any plan needs. */
     cudaError_t status = cudaFuncSetAttribute(reinterpret_cast<const void *>(h->k.run),
                                               cudaFuncAttributeMaxDynamicSharedMemorySize, room);
     if (status != cudaSuccess) {

@@ -78,7 +78,7 @@ __device__ __forceinline__ void arrive_at(unsigned barrier)
                  : "memory");
 }
 
-/* Of this thread, once its copies so far have arrived. */
+/* This thread arrives once all its copies so far have arrived. */
 __device__ __forceinline__ void arrive_when_copied(unsigned barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(barrier) : "memory");
@@ -286,7 +286,7 @@ template <int MT, int QW> struct lag_products {
                        residue = frb_autocorr_1d_residue(lane);
         const bool odd = lane % 2, upper = lane & 2, first = g == 0, wrapped = odd && g < 2,
                    late = upper && ((g - 2 * odd) & 7) < 4;
-        /* Of four directions, tiles d: (re, im); what wraps around belongs to the tile before. */
+        /* Tiles d of four directions: (re, im); values that wrap around belong to the previous tile. */
         unsigned t[4][MT + 1], u[2][MT + 1];
 #pragma unroll
         for (int i = 0; i < 4; i++) {

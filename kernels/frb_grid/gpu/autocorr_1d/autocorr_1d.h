@@ -17,7 +17,7 @@ bool br_frb_grid_autocorr_1d_fits(const struct br_frb_grid *plan, struct br_cuda
 int br_frb_grid_autocorr_1d_create(struct br_frb_grid *plan, const struct br_frb_grid_params *params,
                                    struct br_why *why);
 void br_frb_grid_autocorr_1d_destroy(struct br_frb_grid *plan); /* nothing to do if it was not created */
-/* Of two plans of one shape: exchanges the weights. */
+/* Exchanges the weights of two plans of the same shape. */
 void br_frb_grid_autocorr_1d_exchange(struct br_frb_grid_autocorr_1d *a, struct br_frb_grid_autocorr_1d *b);
 void br_frb_grid_autocorr_1d_begin(struct br_frb_grid *plan);
 void br_frb_grid_autocorr_1d_add(struct br_frb_grid *const *plan, const struct frb_grid_span *span, size_t n);

@@ -18,7 +18,7 @@ using namespace beamring;
 namespace
 {
 
-/* What the end of a piece takes, in steps. */
+/* The cost of the end of a piece, in steps. */
 constexpr unsigned END_COST = 1;
 
 using kernel = void (*)(autocorr_1d_work);
@@ -152,9 +152,9 @@ static void *make_table(struct br_cuda *cuda, unsigned N, unsigned directions, s
     return br_cuda_table(cuda, table, bytes, why);
 }
 
-/* What a lag's real (k even) or imaginary part adds to the even part (row < 8) of direction p, or to the odd
- * one: sum and difference of both are intensities of p and 2M - p. For p = 0 they are to be those of 0 and M:
- * what even and odd lags add. */
+/* The contribution of a lag's real (k even) or imaginary part to the even part (row < 8) of direction p, or
+ * to the odd one: sum and difference of both are intensities of p and 2M - p. For p = 0 they are to be those
+ * of 0 and M: what even and odd lags add. */
 static double lag_wave(unsigned M, unsigned tile, unsigned step, struct br_cell at)
 {
     const unsigned p = frb_autocorr_1d_p(M, tile, at.row % 8), lag = frb_autocorr_1d_k_lag(step, at.column),
@@ -204,8 +204,8 @@ static unsigned wavefronts(const struct br_frb_grid_autocorr_1d *gpu, const int3
     return all;
 }
 
-/* What is read for a cell without a dish: a dish that is read at the same time, of the same row if there is
- * one, so that it costs nothing. */
+/* A cell without a dish reads a dish that is read at the same time, of the same row if possible, so that it
+ * costs nothing. */
 static int32_t neighbour(const struct br_frb_grid_autocorr_1d *gpu, const int32_t (*dish)[32], unsigned m,
                          unsigned pair, unsigned simd)
 {

@@ -114,8 +114,8 @@ static inline BR_HD unsigned frb_autocorr_1d_waves(unsigned n_tiles)
  *
  *   NT 4   cosines (S0, S1) of pairs 0 to 15, 16 to 31, sines (D0, D1) of the same
  *
- * What a row and a k of a tile are: the pair of directions (of cosines when !sine), and j; false: the element
- * is 0. */
+ * The meaning of a row and a k of a tile: the pair of directions (of cosines when !sine), and j; false: the
+ * element is 0. */
 static inline BR_HD bool frb_autocorr_1d_wave(unsigned n_tiles, unsigned tile, unsigned row, unsigned k,
                                               unsigned *q, unsigned *sine, unsigned *j)
 {
@@ -182,8 +182,8 @@ static inline BR_HD unsigned frb_autocorr_1d_group_load(unsigned m_tiles, unsign
 }
 
 /* Right factors: that of the first and second left ones, and that of the third one, of which the second half
- * of the columns is for imaginary parts. What a column of real (part 0) or imaginary parts takes of mirror
- * images *j at k. */
+ * of the columns is for imaginary parts. mirror_of: the element of mirror images *j at k
+ * that a column of real (part 0) or imaginary parts takes. */
 enum { FRB_AUTOCORR_1D_NOTHING, FRB_AUTOCORR_1D_COSINE, FRB_AUTOCORR_1D_SINE, FRB_AUTOCORR_1D_MINUS_SINE };
 
 static inline BR_HD unsigned frb_autocorr_1d_group_wave(unsigned third, unsigned part, unsigned k,

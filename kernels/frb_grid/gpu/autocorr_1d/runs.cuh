@@ -58,7 +58,7 @@ struct autocorr_1d_pieces {
         return to > at ? min(to - at, PIECE) : 0;
     }
 
-    /* What is to be known of its last step; goes to the next one. */
+    /* Describes the last step; goes to the next one. */
     __device__ __forceinline__ unsigned take(const autocorr_1d_job &w)
     {
         unsigned what = block;

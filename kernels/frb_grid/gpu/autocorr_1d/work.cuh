@@ -1,8 +1,8 @@
 /* work.cuh - what a launch of FRB stage 1 by the 1-d autocorrelation has to do (launch.cu), and how its
  * bytes come to shared memory.
  *
- * A block of time is taken in pieces of PIECE samples, counted from its start, and pieces in steps. Of a
- * piece that is not complete when a call ends the bytes are kept, so that products are always made of the
+ * A block of time is taken in pieces of PIECE samples, counted from its start, and pieces in steps. If a
+ * piece is not complete when a call ends, its bytes are kept, so that products are always made of the
  * same samples, whatever the calls are; missing samples are zeros. */
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_WORK_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_WORK_CUH
@@ -66,7 +66,7 @@ inline autocorr_1d_memory memory_of(unsigned MT, unsigned NT, unsigned direction
     return m;
 }
 
-/* What is the same for all plans of a launch. */
+/* Values that all plans of a launch share. */
 struct autocorr_1d_grid {
     unsigned M, N, P, D;    /* M: cells along m */
     bool transposed;        /* m is the second axis */
@@ -115,7 +115,7 @@ struct autocorr_1d_work {
     struct autocorr_1d_job job[MOST_JOBS];
 };
 
-/* What draw_all() must know of a piece: the number of its block, and whether the block ends with it. */
+/* Input of draw_all() for a piece: the number of its block, and whether the block ends with it. */
 enum : unsigned { BLOCK_ENDS = 1u << 31, BLOCK = BLOCK_ENDS - 1 };
 
 /* Samples of a block that are there, those of calls before included. */

@@ -40,7 +40,7 @@ struct autocorr_2d_constants {
     unsigned zero; /* x ^ zero is a copy that the compiler does not undo */
 };
 
-/* Of four cells of a lane: weights, (re, im) of each, and what corrects the nibbles' offset, see weigh(). */
+/* For four cells of a lane: weights (re, im), and the correction of the nibbles' offset, see weigh(). */
 struct autocorr_2d_weights {
     uint4 weight, offset;
 };

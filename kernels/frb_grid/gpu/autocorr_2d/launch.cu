@@ -137,8 +137,8 @@ static int make_cells(struct br_frb_grid *plan, const struct br_frb_grid_params 
         dish[cell[!gpu->grid.transposed]][cell[gpu->grid.transposed]] = static_cast<int32_t>(d);
     }
     for (size_t c = 0; ok && c < W; c++) {
-        /* Powers of two that bring the channel's weights below 1/32, and weighed fields to 1/16 of that: of
-         * 128 full-scale samples the largest transform along one axis is then 2^6.6. Of weights in float16,
+        /* Powers of two that bring the channel's weights below 1/32, and weighed fields to 1/16 of that: the
+         * largest transform of 128 full-scale samples along one axis is then 2^6.6. With weights in float16,
          * 2^20 times as large, and nibbles that are the smallest float16s, 2^-24, fields can be no larger. */
         const float *given = params->weights ? params->weights + c * P * D * 2 : NULL;
         const int exponent = br_frb_grid_exponent(given, P * D * 2) + 5;

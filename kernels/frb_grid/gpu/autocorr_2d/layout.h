@@ -53,7 +53,7 @@ static inline BR_HD unsigned frb_autocorr_2d_sample(unsigned lane, unsigned simd
 }
 
 /* Weights of one channel: [polarisations][L / 4][weights, offsets][8 across][4] of (re, im) float16; in units
- * of these 4 bytes. A lane loads four at once. What stands for the offset is -8 (re - im, re + im) of the
+ * of these 4 bytes. A lane loads four at once. The offset is -8 (re - im, re + im) of the
  * weight, in units of the smallest float16. */
 static inline BR_HD unsigned frb_autocorr_2d_weight(unsigned L, unsigned pol, unsigned along, unsigned g)
 {

@@ -33,7 +33,7 @@ struct autocorr_2d_bytes {
     uint2 first, second;
 
     /* time: shape (steps * times, row) bytes, this lane's ones; begins with `step`, or with the last one.
-     * `zero` is one of which the compiler does not know that it is the same for all lanes: `at` then stays
+     * The compiler does not know that `zero` is the same for all lanes, so it keeps `at`
      * in a register. */
     __device__ __forceinline__ void begin(const uint8_t *time, unsigned row, unsigned times, unsigned step,
                                           unsigned steps, unsigned zero)

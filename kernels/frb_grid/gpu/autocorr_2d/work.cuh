@@ -2,8 +2,8 @@
  *
  * One warp makes the images of one channel and a few blocks of time, one after the other. It takes a block in
  * pieces of PIECE samples, counted from the block's start, each of which is copied to shared memory as a
- * whole while the one before is worked on; the intensities of the pieces are added up in order. Of a piece
- * that is not complete when a call ends the bytes are kept, so that products are always made of the same
+ * whole while the one before is worked on; the intensities of the pieces are added up in order. If a piece
+ * is not complete when a call ends, its bytes are kept, so that products are always made of the same
  * samples, whatever the calls are; missing samples are zeros.
  *
  * whole_blocks.cuh does without the copy where nothing is missing and all is in order.
@@ -22,7 +22,7 @@
 namespace beamring
 {
 
-/* What float16 holds, see make_cells, and float32 sums should. */
+/* Limited by float16, see make_cells, and by float32 sums. */
 constexpr unsigned PIECE = 64; /* samples */
 
 /* Warps of a multiprocessor that registers must suffice for: as many as nothing goes to local memory. */
@@ -38,7 +38,7 @@ constexpr int resident(int)
 }
 #endif
 
-/* What is the same for all plans of a launch. */
+/* Values that all plans of a launch share. */
 struct autocorr_2d_grid {
     unsigned P, D;
     bool transposed;                 /* the axis of 8 cells is the second one */
@@ -182,13 +182,13 @@ __device__ __forceinline__ void write_sky(__half *sky, const float (&image)[L / 
     }
 }
 
-/* What intensities of channel f are multiplied by, but for the factors of blocks. */
+/* The factor of all intensities of channel f; each block has another one. */
 __device__ __forceinline__ float level_of(const autocorr_2d_job &w, unsigned f)
 {
     return w.level[w.shared_weights ? 0 : f] * (w.factor ? 1 : w.unit);
 }
 
-/* What those of one block are multiplied by. */
+/* The factor of the intensities of one block. */
 __device__ __forceinline__ float factor_of(const autocorr_2d_job &w, unsigned f, unsigned block, float level)
 {
     return w.factor ? fminf(level * w.factor[static_cast<size_t>(block) * w.F + f], FLT_MAX) : level;

@@ -26,7 +26,7 @@ namespace direct
 constexpr unsigned RAW_BYTES = 4096; /* about: of bytes that are copied at once */
 constexpr unsigned MOST_TIMES = 32;  /* the same in samples */
 
-/* What is the same for all plans of a launch. */
+/* Values that all plans of a launch share. */
 struct grid {
     unsigned M, N, P, D;
     unsigned zero;                  /* x ^ zero is a copy that the compiler does not undo */

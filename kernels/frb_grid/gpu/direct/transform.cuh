@@ -130,7 +130,7 @@ template <int MT, int NT, int PT> struct power {
                 else
                     transform<MT>(y_re[nt], y_im[nt], waves.m[p], x.re[nt], x.im[nt]);
             }
-            /* Of sums, of differences: [KT] instead of [NT]. */
+            /* Fragments of sums and of differences: [KT] instead of [NT]. */
             unsigned sum_re[KT][2], sum_im[KT][2], difference_re[KT][2], difference_im[KT][2];
 #pragma unroll
             for (int k = 0; k < KT; k++)

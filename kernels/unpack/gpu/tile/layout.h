@@ -1,6 +1,6 @@
 /* layout.h - a tile in shared memory: some channels of one stream, all sources, one block of packets.
  *
- * What a packet holds of adjacent channels is `outer` runs of bytes (outer: product of the axes slower than
+ * A packet holds adjacent channels as `outer` runs of bytes (outer: product of the axes slower than
  * freq), so that a tile is rows [source][outer] of (channels x channel_stride) bytes. Rows stand `pitch`
  * bytes apart: 16 more than they need, or all sources would be read from the same banks. With 16 sources of
  * 8 inputs (chord-crs) half a warp then reads 8 bytes each at a distance of 4 banks, two addresses a bank:

@@ -27,7 +27,8 @@ template <int U> struct shape {
     static constexpr size_t SHARED = sizeof(float4) * STEPS * U * PAIRS;
 };
 
-/* What a launch works on. Blocks are numbered from the start of the call; earlier ones are in the history. */
+/* The arguments of a launch. Blocks are numbered from the start of the call; earlier ones are in the history.
+ * */
 struct work {
     const uint8_t *e;       /* [T][row] */
     const uint8_t *history; /* [(M-1) U][width] */
@@ -143,7 +144,7 @@ template <int U> __device__ __forceinline__ int place(int word, int second)
     return second * shape<U>::W + (word ^ second << 2);
 }
 
-/* What a thread has of the input: rows j' + k N of a block, V samples from `at` of the row. Beyond the
+/* A thread's part of the input: rows j' + k N of a block, V samples from `at` of the row. Beyond the
  * end of the row it takes the last samples: these are filtered and then not stored. */
 struct position {
     int step; /* j' */

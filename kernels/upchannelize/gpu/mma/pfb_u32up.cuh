@@ -209,7 +209,7 @@ __device__ __forceinline__ void store_u32up(const tensor_work &w, const u32up_su
     }
 }
 
-/* A pair of times' tables, read again in each iteration: there are no registers to keep them.
+/* A pair of times' tables, read again in each iteration, because registers are full.
  * shared: shape (U/4, 3), u32up_taps */
 __device__ __forceinline__ void read_taps(u32up_taps &to, const uint4 *shared, int pair)
 {

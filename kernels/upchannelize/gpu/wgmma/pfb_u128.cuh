@@ -39,7 +39,7 @@ template <int U_, int GROUPS_> struct u128_shape {
     static_assert(FIELD % 512 == 0 && WINDOW % 512 == 0, "what is swizzled begins at a multiple of 512");
 };
 
-/* Of a warpgroup, the `group`-th of its block. */
+/* The barrier of a warpgroup, the `group`-th of its block. */
 __device__ __forceinline__ void group_barrier(int group)
 {
     asm volatile("bar.sync %0, 128;\n" ::"r"(group + 1) : "memory");

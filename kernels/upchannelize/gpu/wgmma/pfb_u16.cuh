@@ -49,8 +49,8 @@ template <bool MISSING> struct u16_columns {
      * lane's part in ldmatrix: of times 4 3 2 1 0, in stmatrix: of two chunks' rows of levels. */
     int row;
     unsigned part_at, transposed_at;
-    /* Iterations that lie wholly in this call are staged from `next`; else each time is looked up. What is
-     * before the history or after the call has coefficients of 0 in every row that is stored. next: e,
+    /* Iterations that lie wholly in this call are staged from `next`; else each time is looked up. Times
+     * before the history or after the call have coefficients of 0 in every row that is stored. next: e,
      * shape (T, row) -> after the iteration's and the thread's offset */
     int before_first, step_end, step; /* step: of the iteration at hand */
     const uint8_t *next;
@@ -167,7 +167,7 @@ template <bool MISSING> struct u16_columns {
     {
         return chunk >= unit && chunk < end && mine >= w.first && mine < w.last;
     }
-    /* Of one output of an iteration: each lane looks one up. */
+    /* For one output of an iteration: each lane looks one up. */
     static_assert(STEPS / 2 <= 32, "as many bits as outputs");
     __device__ __forceinline__ bool is_missing(int iteration) const
     {
@@ -190,7 +190,7 @@ template <bool MISSING> struct u16_columns {
             *reinterpret_cast<uint4 *>(out) = field_bytes(
                 is_kept(((own / 64 + 2 * i) * BR_PFB_CHUNK >> log_U) + (own / 4 % 8 * 2 >> log_U)))(v[i]);
     }
-    /* Of any iteration, whose levels are there. Nothing of this is to take registers elsewhere. */
+    /* Stores any iteration whose levels are ready. It must not take registers from other code. */
     __device__ __forceinline__ void store_part(int iteration, unsigned levels_at)
     {
         int log_U = 31 - __clz(w.U);

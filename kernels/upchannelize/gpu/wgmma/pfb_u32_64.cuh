@@ -31,7 +31,7 @@ namespace
 
 template <int U_, int BLOCKS_> struct u32_64_shape {
     static constexpr int U = U_, BLOCKS = BLOCKS_, THREADS = 128;
-    /* Of the kernel that also takes unaligned data: its addresses need registers that three blocks of U = 64
+    /* For the kernel that also takes unaligned data: its addresses need registers that three blocks of U = 64
      * leave no room for. Without them ptxas would serialise the products. */
     static constexpr int BLOCKS_ANYWHERE = U == 64 ? 2 : BLOCKS;
     static constexpr int LAGS = BR_PFB_TAPS, SETS = U / 16;

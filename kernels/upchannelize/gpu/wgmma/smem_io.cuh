@@ -136,7 +136,7 @@ __device__ __forceinline__ void unpack_pairs(unsigned (&field)[2][2], unsigned w
     }
 }
 
-/* What remember() does, 16 bytes at a time. */
+/* remember(), 16 bytes at a time. */
 __device__ __forceinline__ void remember_wide(const tensor_work &w, int column, int columns)
 {
     int chunks = min(columns, w.width - column) / 16;
@@ -204,8 +204,8 @@ __device__ __forceinline__ void store_transposed(unsigned to, unsigned a, unsign
  * lower three bits inverted. */
 constexpr unsigned TO_INT4 = 0x77777777u;
 
-/* What such bytes become: the field's, or, where they are not kept, those of missing samples. By one AND and
- * one XOR, which are one instruction. */
+/* The new values of such bytes: the field's, or, if they are not kept, those of missing samples. By one AND
+ * and one XOR, which are one instruction. */
 struct field_bytes {
     unsigned keep, flip;
 

@@ -1,0 +1,88 @@
+/* caller.h - what a reader may ask of the program that reads: a stage of a pipeline, or `beamring info`. */
+#ifndef BEAMRING_FORMATS_CALLER_H
+#define BEAMRING_FORMATS_CALLER_H
+
+#include "buffers/error.h"
+#include "buffers/frame.h"
+#include "buffers/hints.h"
+
+/* Why samples that the files hold are not handed on. */
+enum caller_loss { CALLER_DUPLICATE, CALLER_LATE, CALLER_CORRUPT };
+
+/* For jobs: as br_stage_work of runtime/stage.h. */
+typedef void caller_work(void *arg, size_t job, unsigned worker);
+
+/* While files are read, from a reader's start to its stop. All are for the caller's own thread. */
+struct caller_run {
+    void (*lost)(void *owner, enum caller_loss reason, uint64_t samples); /* base samples */
+    bool (*stopping)(void *owner); /* the pipeline ends: the reader shall return BR_FINISHED soon */
+    bool (*sleep_until)(void *owner, uint64_t ns);               /* CLOCK_MONOTONIC; true: stopping */
+    struct br_frame *(*lend_ahead)(void *owner, unsigned ahead); /* a later frame, or NULL */
+
+    /* The threads that there are, and jobs for at most `most` of them, numbered from 0: parallel_add adds
+     * more, parallel_end returns when all are done. Jobs may call nothing of the caller. */
+    unsigned (*threads)(void *owner);
+    void (*parallel_begin)(void *owner, unsigned most, size_t jobs, caller_work *work, void *arg);
+    void (*parallel_add)(void *owner, size_t more);
+    void (*parallel_end)(void *owner);
+
+    /* Sets `rows` rows of `width` bytes, `pitch` bytes apart, in the memory of the frames. Status. */
+    int (*set_rows)(void *owner, void *to, size_t pitch, int byte, size_t width, size_t rows);
+
+    /* Frames that are memory of a GPU: buffers on the way there, as br_feed_* of runtime/stage.h. */
+    bool (*feed_ready)(void *owner);
+    void *(*feed_buffer)(void *owner);
+    int (*feed_send)(void *owner, void *to, size_t skip, size_t bytes);
+};
+
+struct caller {
+    void *owner;                               /* the first argument of all functions */
+    const struct br_stream_hints *hints;       /* of the pipeline's `stream:`; never NULL */
+    const struct br_telescope *telescope;      /* or NULL */
+    void *(*alloc)(void *owner, size_t bytes); /* zeroed, as long-lived as the description; never NULL */
+    int (*fail)(void *owner, int status, const char *param, const char *text); /* param NULL: none; status */
+    void (*say)(void *owner, bool warning, const char *text);
+    /* For descriptions: a fact of a file; `name` NULL: what the file is, NULL: nobody wants to know. */
+    void (*fact)(void *owner, const char *name, const char *text);
+    bool in_full; /* long tables as well */
+    bool gpu;     /* from start on: frames are memory of a GPU, and are filled through the feed */
+    const struct caller_run *run; /* NULL: for descriptions only */
+};
+
+/* A failure, at a parameter of the stage (caller_fail_at: BR_E_INVALID). Return the status. */
+int caller_fail(struct caller *caller, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int caller_fail_at(struct caller *caller, const char *param, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int caller_no_memory(struct caller *caller, size_t bytes);
+
+/* Messages for people. */
+void caller_note(struct caller *caller, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void caller_warn(struct caller *caller, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void *caller_alloc(struct caller *caller, size_t bytes);
+
+/* Moves `bytes` of malloc'ed memory into the caller's memory, and frees it. NULL stays NULL. */
+void *caller_keep(struct caller *caller, void *memory, size_t bytes);
+
+/* The name of the file next to `path`: with `tail` behind it. In the caller's memory. */
+const char *caller_beside(struct caller *caller, const char *path, const char *tail);
+
+/* Facts of a file for `beamring info`: "array: int4x2 ..."; a sideband, or how to say it; Unix nanoseconds as
+ * UTC and MJD. */
+void caller_fact(struct caller *caller, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void caller_sideband(struct caller *caller, enum br_sideband sideband);
+void caller_time(struct caller *caller, const char *name, int64_t ns);
+
+static inline void caller_lost(struct caller *caller, enum caller_loss reason, uint64_t samples)
+{
+    caller->run->lost(caller->owner, reason, samples);
+}
+
+static inline bool caller_stopping(struct caller *caller)
+{
+    return caller->run->stopping(caller->owner);
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* info.c - facts of DADA files. */
+#include "buffers/regular_file.h"
+#include "formats/common/gaps.h"
+#include "formats/dada/dada_reader.h"
+#include "formats/tables/beam_table.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_frequencies(struct caller *caller, const struct br_stream *s)
+{
+    double low = s->freq_mhz[0], high = low;
+    for (size_t i = 0; i < s->nchannels; i++) {
+        low = s->freq_mhz[i] < low ? s->freq_mhz[i] : low;
+        high = s->freq_mhz[i] > high ? s->freq_mhz[i] : high;
+    }
+    caller_fact(caller, "channels", "%zu, centres %.10g to %.10g MHz, the first %.10g MHz and %.6g kHz wide",
+                s->nchannels, low, high, s->freq_mhz[0], 1e3 * s->width_mhz[0]);
+    caller_sideband(caller, s->sideband);
+    for (unsigned i = 0; i < s->nzones && (s->nzones > 1 || s->zone[0].factor > 1); i++)
+        caller_fact(caller, i == 0 ? "zones" : "",
+                    "channels %zu to %zu: upchannelized by %u, %u base samples a step",
+                    s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1,
+                    s->zone[i].factor, s->zone[i].downsample);
+}
+
+/* How many of the file's samples a gap covers: the last step may reach beyond them. */
+static uint64_t covered(const struct gap *gap, uint64_t first, uint64_t samples)
+{
+    uint64_t begin = gap->first > first ? gap->first : first, end = gap->first + gap->count;
+    if (end > first + samples) end = first + samples;
+    return end > begin ? end - begin : 0;
+}
+
+/* Sums up the sidecar. */
+static int print_gaps(struct caller *caller, const struct recording *r, const char *path, uint64_t samples)
+{
+    struct gaps gaps;
+    struct br_error error = {0};
+    if (gaps_read(&gaps, caller_beside(caller, path, ".gaps"), r->stream.nchannels, &error) != BR_OK)
+        return caller_fail(caller, error.status, "%s", error.text);
+    double missing = 0, partly = 0;
+    for (size_t i = 0; i < gaps.count; i++) {
+        double cells = (double)covered(&gaps.gap[i], r->first, samples) * gaps.gap[i].nchannels;
+        *(gaps.gap[i].weight == 0 ? &missing : &partly) += cells;
+    }
+    double all = (double)samples * (double)r->stream.nchannels;
+    if (gaps.count == 0)
+        caller_fact(caller, "missing", "nothing");
+    else
+        caller_fact(caller, "missing", "%.4g %% missing, %.4g %% partly valid (lines of .gaps: %zu)",
+                    100 * missing / all, 100 * partly / all, gaps.count);
+    gaps_free(&gaps);
+    return BR_OK;
+}
+
+/* Those that began within the file: its sidecar. */
+static void print_later_updates(struct caller *caller, const char *path)
+{
+    char line[1024];
+    FILE *file = br_fopen_regular(caller_beside(caller, path, ".updates"), NULL, NULL);
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        caller_fact(caller, "then", "%s", line);
+    }
+    if (file != NULL) fclose(file);
+}
+
+static void print_truncated(struct caller *caller, uint64_t payload, uint64_t left, uint64_t announced)
+{
+    char rest[80] = "";
+    if (left > 0) snprintf(rest, sizeof rest, "; the last %" PRIu64 " are no whole sample", left);
+    if (payload < announced)
+        caller_fact(caller, "truncated", "%" PRIu64 " of %" PRIu64 " announced bytes are there%s", payload,
+                    announced, rest);
+    else
+        caller_fact(caller, "truncated", "%" PRIu64 " bytes%s", payload, rest);
+}
+
+/* Where beams are: the first ones, or all of them. */
+static void print_beams(struct caller *caller, const struct br_stream *s)
+{
+    enum { FEW = 16 };
+    if (s->nbeams == 0) return;
+    if (s->beams_x > 0)
+        caller_fact(caller, "beams", "%zu, a grid of %zu x %zu: number = ix x %zu + iy", s->nbeams,
+                    s->beams_x, s->beams_y, s->beams_y);
+    else
+        caller_fact(caller, "beams", "%zu, directions %s", s->nbeams,
+                    s->beams != NULL ? "as listed" : "unknown");
+    if (s->beams == NULL) return;
+    struct br_stream some = *s;
+    if (!caller->in_full && s->nbeams > FEW) some.nbeams = FEW;
+    caller_fact(caller, "", "number  x  y  azimuth  zenith angle (degrees)");
+    char *table = NULL, *rest;
+    size_t length;
+    FILE *memory = open_memstream(&table, &length);
+    if (memory == NULL) return;
+    beam_table_print(memory, &some, "  ");
+    fclose(memory);
+    for (char *line = strtok_r(table, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        caller_fact(caller, "", "%s", line);
+    free(table);
+    if (some.nbeams < s->nbeams) caller_fact(caller, "", "...; all of them: beamring info --beams FILE");
+}
+
+static int print_recording(struct caller *caller, const struct recording *r, const char *path,
+                           uint64_t file_bytes)
+{
+    const struct br_stream *s = &r->stream;
+    char text[160];
+    uint64_t payload, behind, left = 0;
+    struct br_error error = {0};
+    if (recording_payload(r, path, file_bytes, &payload, &behind, &error) != BR_OK)
+        return caller_fail(caller, error.status, "%s", error.text);
+    uint64_t samples = recording_samples(r, payload, &left);
+    if (r->own) {
+        caller_fact(caller, "array", "%s, %s", br_array_format(&s->array, text, sizeof text),
+                    r->flat ? "sample after sample" : "frame after frame");
+        caller_fact(caller, "frames", "%" PRIu64 " base samples", s->frame_samples);
+    } else {
+        char order[40], coding[80] = "";
+        if (s->array.dtype == BR_INT4X2)
+            snprintf(coding, sizeof coding, ", coding %s unless the pipeline says otherwise",
+                     coding_name(r->coding));
+        caller_fact(caller, "array", "%s of time, %zu freq, %zu pol, %zu dish, in the order %s%s",
+                    br_dtype_name(s->array.dtype), s->nchannels, br_array_length(&s->array, "pol"),
+                    br_array_length(&s->array, "dish"), axis_order_format(&r->order, order, sizeof order),
+                    coding);
+    }
+    if (s->side.naxes > 0)
+        caller_fact(caller, "next to them", "%s in each frame", br_array_format(&s->side, text, sizeof text));
+    print_frequencies(caller, s);
+    print_beams(caller, s);
+    if (s->scale < 1 || s->scale > 1) caller_fact(caller, "scale", "%g x stored value", s->scale);
+    double sample_us = 1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den;
+    if (s->sample_ns.den == 1)
+        caller_fact(caller, "base sample", "%.10g us", sample_us);
+    else
+        caller_fact(caller, "base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)", sample_us,
+                    s->sample_ns.num, s->sample_ns.den);
+    caller_fact(caller, "samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", r->first,
+                r->first + samples, samples, (double)samples * br_stream_sample_s(s));
+    caller_time(caller, "start", br_stream_time_ns(s, r->first));
+    caller_fact(caller, "size", "%" PRIu64 " bytes of data", payload);
+    if (behind > 0)
+        caller_fact(caller, "behind them",
+                    "%" PRIu64 " bytes more than FILE_SIZE announces; they are left out", behind);
+    if (left > 0 || samples < r->samples || payload < r->announced)
+        print_truncated(caller, payload, left, r->announced);
+    return samples > 0 ? print_gaps(caller, r, path, samples) : BR_OK;
+}
+
+int dada_info(struct caller *caller, const char *path)
+{
+    struct dada_header header;
+    struct recording recording;
+    struct br_error error = {0};
+    uint64_t file_bytes;
+    if (dada_read(&header, path, &file_bytes, &error) != BR_OK)
+        return caller_fail(caller, error.status, "%s", error.text);
+    const char *names[] = {"SOURCE", "TELESCOPE", "INSTRUMENT", "OBS_ID", "FILE_NUMBER"};
+    caller_fact(caller, NULL, "DADA");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = dada_get(&header, names[i]);
+        if (value != NULL && strcmp(value, "unset") != 0) caller_fact(caller, names[i], "%s", value);
+    }
+    int status = recording_describe(&recording, &header, NULL, NULL, NULL,
+                                    (struct recording_memory){caller->alloc, caller->owner}, &error);
+    struct br_telescope site;
+    double degrees[2];
+    if (status == BR_OK && dada_get_reals(&header, "SITE_DEG", 2, degrees, &error) > 0) {
+        site = (struct br_telescope){.latitude_deg = degrees[0], .longitude_deg = degrees[1]};
+        recording.stream.telescope = &site;
+    }
+    if (status == BR_OK) {
+        status = print_recording(caller, &recording, path, file_bytes);
+        const char *updates = dada_get(&header, "UPDATES");
+        if (updates != NULL) caller_fact(caller, "updates", "%s", updates);
+        print_later_updates(caller, path);
+    } else {
+        for (size_t i = 0; i < header.count; i++)
+            caller_fact(caller, header.entry[i].key, "%s", header.entry[i].value);
+        /* what a pipeline can supply is not a fault of the file */
+        if (status == BR_E_INVALID) {
+            caller_warn(caller, "%s", error.text);
+            status = BR_OK;
+        } else {
+            caller_fail(caller, status, "%s", error.text);
+        }
+    }
+    dada_free(&header);
+    return status;
+}
