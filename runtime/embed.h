@@ -42,14 +42,15 @@ BR_API void br_embed_stop(struct br_embed *embed, bool abort);
 BR_API void br_embed_progress(struct br_embed *embed, char *text, size_t size);
 
 /* A description as JSON, from malloc; NULL: no memory. Keys: dtype, axes and shape of a full frame (slowest
- * first), frame_samples, epoch_ns, sample_ns [num, den], freq_mhz, width_mhz, zones, scale, sideband ("upper",
- * "lower" or null), beams [[x, y], ...] or null, telescope (its name) or null, side (null, or dtype, axes and
- * shape), packets (true: frames hold packets as received). */
+ * first), frame_samples, epoch_ns, sample_ns [num, den], freq_mhz, width_mhz, zones, scale, sideband
+ * ("upper", "lower" or null), beams [[x, y], ...] or null, telescope (its name) or null, side (null, or
+ * dtype, axes and shape), packets (true: frames hold packets as received). */
 BR_API char *br_stream_json(const struct br_stream *stream);
 
 struct br_stage;
 
-/* The memory of the pipeline's queues stays when it ends: somebody still refers to its frames. Any callback. */
+/* The memory of the pipeline's queues stays when it ends: somebody still refers to its frames. Any callback.
+ */
 BR_API void br_stage_keep_memory(struct br_stage *stage);
 
 /* Changes output i of a stage, in configure, by the keys of such a text that are there; zones and packets

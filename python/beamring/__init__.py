@@ -13,7 +13,9 @@ import os as _os
 # The telescopes and packets of a wheel, which pipelines include by name.
 _config = _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "share", "beamring", "config")
 if _os.path.isdir(_config) and _config not in _os.environ.get("BEAMRING_CONFIG_PATH", ""):
-    _os.environ["BEAMRING_CONFIG_PATH"] = ":".join(filter(None, [_os.environ.get("BEAMRING_CONFIG_PATH"), _config]))
+    _os.environ["BEAMRING_CONFIG_PATH"] = ":".join(
+        filter(None, [_os.environ.get("BEAMRING_CONFIG_PATH"), _config])
+    )
 
 from . import _core  # noqa: E402
 from ._coding import decode, encode  # noqa: E402
@@ -25,6 +27,30 @@ from .recording import Recording, open  # noqa: E402
 from .stage import CONSUMED, FINISHED, PRODUCED, DeviceArray, Frame, Stage, param, stage  # noqa: E402
 from ._program import path as program  # noqa: E402
 
-__all__ = ["open", "Recording", "Pipeline", "Graph", "Result", "Stage", "stage", "param", "Frame", "DeviceArray", "Stream",
-           "Node", "decode", "encode", "CONSUMED", "PRODUCED", "FINISHED", "Error", "ConfigError", "RunError",
-           "FormatError", "NodeError", "DeadFrame", "Mistake", "program"]
+__all__ = [
+    "open",
+    "Recording",
+    "Pipeline",
+    "Graph",
+    "Result",
+    "Stage",
+    "stage",
+    "param",
+    "Frame",
+    "DeviceArray",
+    "Stream",
+    "Node",
+    "decode",
+    "encode",
+    "CONSUMED",
+    "PRODUCED",
+    "FINISHED",
+    "Error",
+    "ConfigError",
+    "RunError",
+    "FormatError",
+    "NodeError",
+    "DeadFrame",
+    "Mistake",
+    "program",
+]

@@ -1,4 +1,5 @@
 """Elements as they are stored (dtype of a stream) and as numbers."""
+
 import numpy as np
 
 from . import _core
@@ -27,7 +28,8 @@ def bytes_of(dtype, shape):
 
 
 def stored_shape(dtype, shape):
-    """The shape of the NumPy array that holds `shape` elements: a pair is a last axis of 2, int4 is flat bytes."""
+    """The shape of the NumPy array that holds `shape` elements: a pair is a last axis of 2, int4 is flat
+    bytes."""
     items = STORED[dtype][1]
     if items == 2:
         return tuple(shape) + (2,)
@@ -60,14 +62,17 @@ def decode(stored, dtype, shape=None, out=None):
     if source.size == 0:
         return out
     kind = "nibbles" if dtype in ("int4x2", "int4") else "bytes"
-    whole = out if out.flags.c_contiguous and items != 0.5 else np.empty(
-        source.size * (2 if kind == "nibbles" else 1), np.float32)
+    whole = (
+        out
+        if out.flags.c_contiguous and items != 0.5
+        else np.empty(source.size * (2 if kind == "nibbles" else 1), np.float32)
+    )
     if dtype == "uint8":
         return np.copyto(out, source.reshape(shape)) or out
     _core.decode(kind, source.ctypes.data, whole.ctypes.data, source.size)
     if whole is not out:
         flat = whole.view(np.complex64) if is_complex else whole
-        out[...] = flat[:out.size].reshape(shape)
+        out[...] = flat[: out.size].reshape(shape)
     return out
 
 
@@ -88,6 +93,8 @@ def encode(values, dtype):
         nibbles = whole.astype(np.int8).view(np.uint8) & 15
         return nibbles[..., 0] | nibbles[..., 1] << 4
     if dtype == "int4":
-        nibbles = np.append(whole.astype(np.int8).reshape(-1).view(np.uint8) & 15, np.zeros(whole.size % 2, np.uint8))
+        nibbles = np.append(
+            whole.astype(np.int8).reshape(-1).view(np.uint8) & 15, np.zeros(whole.size % 2, np.uint8)
+        )
         return nibbles[0::2] | nibbles[1::2] << 4
     return whole.astype(item)

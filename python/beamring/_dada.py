@@ -1,4 +1,5 @@
 """Recordings of `record` (docs/recordings.md): headers, and blocks on maps of the payload."""
+
 import os
 from fractions import Fraction
 
@@ -61,8 +62,11 @@ class _Reader:
             values = []
             for word in filter(None, text.split(",")):
                 parts = word.split(":")
-                values += [float(word)] if len(parts) == 1 else list(
-                    float(parts[0]) + float(parts[1]) * np.arange(int(parts[2])))
+                values += (
+                    [float(word)]
+                    if len(parts) == 1
+                    else list(float(parts[0]) + float(parts[1]) * np.arange(int(parts[2])))
+                )
             return np.array(values)
         except (ValueError, IndexError):
             raise self.bad(key, "numbers, such as 1.5,2,2.5 or first:step:count") from None
@@ -84,7 +88,9 @@ class _Reader:
         for i in range(self.whole("NZONES", 1)):
             try:
                 numbers = [int(n) for n in self.header.get(f"ZONE_{i}", f"0,{nchannels},1,1,0").split(",")]
-                zones.append(dict(zip(("first_channel", "nchannels", "factor", "downsample", "delay"), numbers)))
+                zones.append(
+                    dict(zip(("first_channel", "nchannels", "factor", "downsample", "delay"), numbers))
+                )
                 assert len(numbers) == 5 and numbers[3] > 0
             except (ValueError, AssertionError):
                 raise self.bad(f"ZONE_{i}", "first,channels,factor,downsample,delay") from None
@@ -108,14 +114,28 @@ class _Reader:
         lengths = dict(zip(axes, shape))
         lengths["time"] = max(1, frame // min(downs))
         telescope = self.header.get("TELESCOPE", "unset")
-        return Stream(dtype=dtype, axes=axes, shape=tuple(lengths[a] for a in axes), frame_samples=frame,
-                      epoch_ns=self.whole("EPOCH_NS"), sample_ns=sample, freqs_mhz=freqs,
-                      widths_mhz=widths if len(widths) == len(freqs) else np.full(len(freqs), widths[0] if len(widths) else np.nan),
-                      zones=zones, downsample=downs.pop() if len(downs) == 1 else None,
-                      scale=float(self.header.get("SCALE", 1)), sideband=self.header.get("SIDEBAND"),
-                      beams=beams.reshape(-1, 2) if len(beams) else None,
-                      telescope=None if telescope == "unset" else telescope,
-                      side=self.array("AUX_") if "AUX_DTYPE" in self.header else None, packets=False)
+        return Stream(
+            dtype=dtype,
+            axes=axes,
+            shape=tuple(lengths[a] for a in axes),
+            frame_samples=frame,
+            epoch_ns=self.whole("EPOCH_NS"),
+            sample_ns=sample,
+            freqs_mhz=freqs,
+            widths_mhz=(
+                widths
+                if len(widths) == len(freqs)
+                else np.full(len(freqs), widths[0] if len(widths) else np.nan)
+            ),
+            zones=zones,
+            downsample=downs.pop() if len(downs) == 1 else None,
+            scale=float(self.header.get("SCALE", 1)),
+            sideband=self.header.get("SIDEBAND"),
+            beams=beams.reshape(-1, 2) if len(beams) else None,
+            telescope=None if telescope == "unset" else telescope,
+            side=self.array("AUX_") if "AUX_DTYPE" in self.header else None,
+            packets=False,
+        )
 
 
 def read_gaps(path, nchannels):
@@ -132,8 +152,9 @@ def read_gaps(path, nchannels):
                 row = [int(w) for w in words]
                 assert len(row) in (2, 5) and min(row) >= 0 and (len(row) == 2 or row[4] <= 255)
             except (ValueError, AssertionError):
-                raise FormatError(f"{path}:{number}: expected 'first count', or 'first count channel nchannels "
-                                  "weight'") from None
+                raise FormatError(
+                    f"{path}:{number}: expected 'first count', or 'first count channel nchannels " "weight'"
+                ) from None
             rows.append(row if len(row) == 5 else row + [0, nchannels, 0])
     return rows
 
@@ -149,14 +170,20 @@ class _File:
         self.offset = self.reader.whole("HDR_SIZE")
         self.bytes = max(0, os.path.getsize(path) - self.offset)
         s = self.stream
-        self.flat = s.axes[0] == "time" and s.downsample is not None and s.side is None and not (
-            s.dtype == "int4" and np.prod(s.shape[1:]) % 2)
+        self.flat = (
+            s.axes[0] == "time"
+            and s.downsample is not None
+            and s.side is None
+            and not (s.dtype == "int4" and np.prod(s.shape[1:]) % 2)
+        )
         self.samples = self._count(self.reader.whole("SAMPLES"))
         self._map = None
 
     def part_shape(self, first, samples, zone=None):
         s = self.stream
-        down, n = (s.downsample, len(s.freqs_mhz)) if zone is None else (zone["downsample"], zone["nchannels"])
+        down, n = (
+            (s.downsample, len(s.freqs_mhz)) if zone is None else (zone["downsample"], zone["nchannels"])
+        )
         steps = -(-(first + samples) // down) - first // down
         return tuple({"time": steps, "freq": n}.get(a, length) for a, length in zip(s.axes, s.shape))
 
@@ -165,7 +192,8 @@ class _File:
         s = self.stream
         zones = [None] if s.downsample is not None else s.zones
         return [bytes_of(s.dtype, self.part_shape(first, samples, z)) for z in zones], (
-            bytes_of(s.side[0], s.side[2]) if s.side else 0)
+            bytes_of(s.side[0], s.side[2]) if s.side else 0
+        )
 
     def frame_bytes(self, first, samples):
         parts, side = self.part_bytes(first, samples)
@@ -209,12 +237,16 @@ class _File:
 
     def map(self):
         if self._map is None:
-            self._map = np.memmap(self.path, np.uint8, "r", self.offset, (self.bytes,)) if self.bytes else np.zeros(0, np.uint8)
+            self._map = (
+                np.memmap(self.path, np.uint8, "r", self.offset, (self.bytes,))
+                if self.bytes
+                else np.zeros(0, np.uint8)
+            )
         return self._map
 
     def load(self, first, samples, at, dtype, shape):
         size = bytes_of(dtype, shape)
-        stored = self.map()[at:at + size]
+        stored = self.map()[at : at + size]
         if dtype == "int4":
             return unpack4(stored, shape)
         return stored.view(STORED[dtype][0]).reshape(stored_shape(dtype, shape))
@@ -226,17 +258,26 @@ class _File:
             """Read once for all frames."""
             if not gaps:
                 rows = read_gaps(self.path + ".gaps", len(s.freqs_mhz))
-                left, n = (s.zones[z]["first_channel"], s.zones[z]["nchannels"]) if z is not None else (0, len(s.freqs_mhz))
-                rows = [[f + shift, c, max(ch, left) - left, min(ch + k, left + n) - max(ch, left), w]
-                        for f, c, ch, k, w in rows]
+                left, n = (
+                    (s.zones[z]["first_channel"], s.zones[z]["nchannels"])
+                    if z is not None
+                    else (0, len(s.freqs_mhz))
+                )
+                rows = [
+                    [f + shift, c, max(ch, left) - left, min(ch + k, left + n) - max(ch, left), w]
+                    for f, c, ch, k, w in rows
+                ]
                 gaps.append([row for row in rows if row[3] > 0])
             return gaps[0]
+
         zone = None if z is None else s.zones[z]
         for first, samples, at in self.frames():
-            before = sum(self.part_bytes(first, samples)[0][:z or 0])
+            before = sum(self.part_bytes(first, samples)[0][: z or 0])
             shape = self.part_shape(first, samples, zone)
             load = lambda f=first, n=samples, a=at + before, k=shape: self.load(f, n, a, s.dtype, k)
-            touch = lambda f=first + shift, n=samples: [row for row in lines() if row[0] < f + n and row[0] + row[1] > f]
+            touch = lambda f=first + shift, n=samples: [
+                row for row in lines() if row[0] < f + n and row[0] + row[1] > f
+            ]
             yield Block(first + shift, samples, channel, shape[s.axes.index("freq")], load, touch)
 
     def sides(self, shift):
@@ -253,19 +294,25 @@ def _updates(files):
         for one in filter(None, file.reader.header.get("UPDATES", "").split(",")):
             words = one.split(":")
             if len(words) == 4:
-                found[one] = dict(zip(("stage", "sample", "digest", "id"), (words[0], int(words[1]), words[2], words[3])))
+                found[one] = dict(
+                    zip(("stage", "sample", "digest", "id"), (words[0], int(words[1]), words[2], words[3]))
+                )
     return sorted(found.values(), key=lambda u: u["sample"])
 
 
 def _shift(base, file):
     """Base samples between the epochs of two files."""
     if base.sample_ns != file.stream.sample_ns:
-        raise FormatError(f"{file.path}: SAMPLE_NS is {file.stream.sample_ns}; expected {base.sample_ns}, as in the first "
-                          "file")
+        raise FormatError(
+            f"{file.path}: SAMPLE_NS is {file.stream.sample_ns}; expected {base.sample_ns}, as in the first "
+            "file"
+        )
     later = (file.stream.epoch_ns - base.epoch_ns) / base.sample_ns
     if later.denominator != 1:
-        raise FormatError(f"{file.path}: EPOCH_NS is not a whole number of samples after that of the first file; open "
-                          "them one by one")
+        raise FormatError(
+            f"{file.path}: EPOCH_NS is not a whole number of samples after that of the first file; open "
+            "them one by one"
+        )
     return int(later)
 
 
@@ -275,18 +322,43 @@ def open_files(paths):
     bands = {}
     for file in files:
         s = file.stream
-        same = (s.dtype, s.axes, s.downsample, s.scale, s.sideband, [n for a, n in zip(s.axes, s.shape) if a not in ("time", "freq")])
-        want = (base.dtype, base.axes, base.downsample, base.scale, base.sideband,
-                [n for a, n in zip(base.axes, base.shape) if a not in ("time", "freq")])
+        same = (
+            s.dtype,
+            s.axes,
+            s.downsample,
+            s.scale,
+            s.sideband,
+            [n for a, n in zip(s.axes, s.shape) if a not in ("time", "freq")],
+        )
+        want = (
+            base.dtype,
+            base.axes,
+            base.downsample,
+            base.scale,
+            base.sideband,
+            [n for a, n in zip(base.axes, base.shape) if a not in ("time", "freq")],
+        )
         if same != want:
-            raise FormatError(f"{file.path}: its array is {same}; expected that of {paths[0]}, {want}; open them one by one")
+            raise FormatError(
+                f"{file.path}: its array is {same}; expected that of {paths[0]}, {want}; open them one by one"
+            )
         bands.setdefault(tuple(s.freqs_mhz), []).append(file)
     headers = [file.reader.header for file in files]
     if base.downsample is None:
         if len(bands) > 1:
-            raise FormatError(f"{paths[1]}: recordings of zones are joined in time only; expected the same channels")
-        return [Recording(zone_stream(base, z), [b for f in files for b in f.blocks(_shift(base, f), 0, z)], paths, headers,
-                          _updates(files)) for z in range(len(base.zones))]
+            raise FormatError(
+                f"{paths[1]}: recordings of zones are joined in time only; expected the same channels"
+            )
+        return [
+            Recording(
+                zone_stream(base, z),
+                [b for f in files for b in f.blocks(_shift(base, f), 0, z)],
+                paths,
+                headers,
+                _updates(files),
+            )
+            for z in range(len(base.zones))
+        ]
     falls = len(base.freqs_mhz) > 1 and base.freqs_mhz[1] < base.freqs_mhz[0]
     order = sorted(bands, reverse=falls)
     blocks, channel = [], 0
@@ -299,6 +371,14 @@ def open_files(paths):
         base.freqs_mhz = np.concatenate([s.freqs_mhz for s in each])
         base.widths_mhz = np.concatenate([np.broadcast_to(s.widths_mhz, len(s.freqs_mhz)) for s in each])
         if len(np.unique(base.freqs_mhz)) != len(base.freqs_mhz):
-            raise FormatError(f"{paths[0]} and the others hold some channels in common, and others not; open them one by one")
-    return Recording(base, blocks, paths, headers, _updates(files),
-                     lambda: [one for f in files for one in f.sides(_shift(base, f))])
+            raise FormatError(
+                f"{paths[0]} and the others share some channels and not others; open them one by one"
+            )
+    return Recording(
+        base,
+        blocks,
+        paths,
+        headers,
+        _updates(files),
+        lambda: [one for f in files for one in f.sides(_shift(base, f))],
+    )

@@ -1,4 +1,5 @@
 """What goes wrong, as exceptions."""
+
 import re
 
 
@@ -22,12 +23,15 @@ class ConfigError(Error):
     """A pipeline that cannot be run.  `mistakes` has all of them, each with file, line and column."""
 
     def __init__(self, text):
-        self.mistakes = [Mistake(line) for line in text.strip().split("\n") if line] or [Mistake("it gave no reason")]
+        self.mistakes = [Mistake(line) for line in text.strip().split("\n") if line] or [
+            Mistake("it gave no reason")
+        ]
         super().__init__("\n".join(map(repr, self.mistakes)))
 
 
 class RunError(Error):
-    """A run that failed.  `messages` has its log; `stats` the counters; `__cause__` the exception of a stage in
+    """A run that failed.  `messages` has its log; `stats` the counters; `__cause__` the exception of a
+    stage in
     Python, if there was one."""
 
     def __init__(self, text, messages=(), stats=None):
@@ -36,7 +40,8 @@ class RunError(Error):
 
 
 class NodeError(Error):
-    """A node that refuses a request or does not answer.  `code` is the HTTP status, None without an answer."""
+    """A node that refuses a request or does not answer.  `code` is the HTTP status, None without an
+    answer."""
 
     def __init__(self, text, code=None):
         super().__init__(text)

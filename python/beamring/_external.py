@@ -1,4 +1,5 @@
 """Recordings of others: played by `replay` in this process, frame by frame."""
+
 import os
 
 import numpy as np
@@ -26,11 +27,22 @@ def open_files(files, format, stream, telescope, replay):
     except ConfigError as error:
         raise FormatError("\n".join(m.text for m in error.mistakes)) from None
     if spans.stream is None or spans.stream.downsample is None or spans.stream.packets:
-        raise FormatError("these files hold packets as they came, or zones; run a pipeline with `unpack` behind `replay`, "
-                          "and collect its output")
+        raise FormatError(
+            "these files hold packets as they came, or zones; run a pipeline with `unpack` behind `replay`, "
+            "and collect its output"
+        )
     source = _Source(pipeline, spans.frames)
-    blocks = [Block(first, samples, 0, len(spans.stream.freqs_mhz), lambda i=i: source.load(i),
-                    _rows(spans.stream, first, samples, valid)) for i, (first, samples, valid) in enumerate(spans.frames)]
+    blocks = [
+        Block(
+            first,
+            samples,
+            0,
+            len(spans.stream.freqs_mhz),
+            lambda i=i: source.load(i),
+            _rows(spans.stream, first, samples, valid),
+        )
+        for i, (first, samples, valid) in enumerate(spans.frames)
+    ]
     recording = Recording(spans.stream, blocks, list(files))
     recording._before_read = source
     return recording
@@ -38,6 +50,7 @@ def open_files(files, format, stream, telescope, replay):
 
 def _rows(stream, first, samples, valid):
     from .recording import _weights
+
     return lambda: _weights(stream, first, samples, valid)
 
 
@@ -61,6 +74,7 @@ class _Source:
 
     def load(self, i):
         from .pipeline import _Run
+
         if i not in self.kept:
             taker = _Window(i, min(len(self.frames), i + self.KEPT))
             _Run(self.pipeline, (), False, lambda message: None, {"recording": taker}).go()

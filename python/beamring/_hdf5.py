@@ -1,4 +1,5 @@
 """Files in HDF5: visibilities (UVH5), and tables of gains, weights and beams.  h5py reads them."""
+
 import numpy as np
 
 from ._errors import Error, FormatError
@@ -9,6 +10,7 @@ _TABLES = ("gain", "weights", "beams")
 def _h5py():
     try:
         import h5py
+
         return h5py
     except ImportError:
         raise Error("this file is in HDF5, for which the package h5py is needed; pip install h5py") from None
@@ -29,13 +31,19 @@ class Table:
     """
 
     def __init__(self, file):
-        self.attrs = {name: value.decode() if isinstance(value, bytes) else value for name, value in file.attrs.items()}
+        self.attrs = {
+            name: value.decode() if isinstance(value, bytes) else value for name, value in file.attrs.items()
+        }
         self.arrays = {name: item[()] for name, item in file.items() if hasattr(item, "shape")}
         for name, value in self.arrays.items():
             setattr(self, name, value)
 
     def __repr__(self):
-        return "<beamring.Table " + ", ".join(f"{n} {v.dtype}{list(v.shape)}" for n, v in self.arrays.items()) + ">"
+        return (
+            "<beamring.Table "
+            + ", ".join(f"{n} {v.dtype}{list(v.shape)}" for n, v in self.arrays.items())
+            + ">"
+        )
 
 
 class Visibilities:
@@ -53,10 +61,12 @@ class Visibilities:
         self._open = files
         header = files[0]["Header"]
         self._nbaselines = int(header["Nbls"][()])
-        self.antennas = np.stack([header["ant_1_array"][:self._nbaselines], header["ant_2_array"][:self._nbaselines]], 1)
+        self.antennas = np.stack(
+            [header["ant_1_array"][: self._nbaselines], header["ant_2_array"][: self._nbaselines]], 1
+        )
         self.freqs_mhz = np.ravel(header["freq_array"][()]) / 1e6
         self.polarisations = header["polarization_array"][()]
-        days = np.concatenate([f["Header/time_array"][::self._nbaselines] for f in files])
+        days = np.concatenate([f["Header/time_array"][:: self._nbaselines] for f in files])
         self.times_ns = np.rint((days - 2440587.5) * 86400e6).astype(np.int64) * 1000
         self.times = self.times_ns.astype("datetime64[ns]")
         name = header["telescope_name"][()] if "telescope_name" in header else b""
@@ -70,9 +80,16 @@ class Visibilities:
     def isel(self, time=slice(None), freq=slice(None)):
         """A part, by slices of times and channels."""
         import copy
+
         new = copy.copy(self)
-        times, freqs = range(sum(self._counts()))[self._index["time"]][time], range(self._nfreqs())[self._index["freq"]][freq]
-        new._index = {"time": slice(times.start, times.stop, times.step), "freq": slice(freqs.start, freqs.stop, freqs.step)}
+        times, freqs = (
+            range(sum(self._counts()))[self._index["time"]][time],
+            range(self._nfreqs())[self._index["freq"]][freq],
+        )
+        new._index = {
+            "time": slice(times.start, times.stop, times.step),
+            "freq": slice(freqs.start, freqs.stop, freqs.step),
+        }
         new.times, new.times_ns, new.freqs_mhz = self.times[time], self.times_ns[time], self.freqs_mhz[freq]
         return new
 
@@ -112,7 +129,10 @@ class Visibilities:
 
     def to_xarray(self):
         import xarray
-        return xarray.DataArray(self.data, dims=self.axes, coords={"time": self.times, "freq": self.freqs_mhz})
+
+        return xarray.DataArray(
+            self.data, dims=self.axes, coords={"time": self.times, "freq": self.freqs_mhz}
+        )
 
 
 def open_files(paths):

@@ -1,6 +1,7 @@
 """Called by the extension (src/stage.c): classes, their objects, and the calls of a running pipeline.
 
 A function that fails returns a text for the user, which names script and line."""
+
 import gc
 import importlib.util
 import os
@@ -20,7 +21,8 @@ _here = os.path.dirname(os.path.abspath(__file__))
 
 
 def explain(error):
-    """'script.py:12: in process: ZeroDivisionError: division by zero': the innermost line that is the user's."""
+    """'script.py:12: in process: ZeroDivisionError: division by zero': the innermost line that is the
+    user's."""
     place = ""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
@@ -36,6 +38,7 @@ def _guarded(function):
             return function(*args)
         except BaseException as error:  # also SystemExit: a script must not end the program
             return explain(error)
+
     return call
 
 
@@ -70,9 +73,13 @@ def _class(script, name):
     names = ", ".join(sorted(n for n in classes if not n.startswith("_"))) or "none"
     if name is None:
         if script is None:
-            raise LookupError("expected `script:` with a file, or `class:` with a stage of the program that runs this")
+            raise LookupError(
+                "expected `script:` with a file, or `class:` with a stage of the program that runs this"
+            )
         if len(classes) != 1:
-            raise LookupError(f"{where} defines {len(classes)} stages ({names}); expected `class:` with one of them")
+            raise LookupError(
+                f"{where} defines {len(classes)} stages ({names}); expected `class:` with one of them"
+            )
         return next(iter(classes.values()))
     if name not in classes:
         raise LookupError(f"{where} has no stage '{name}'; it has {names}")
@@ -87,15 +94,25 @@ def spec_of(script, name):
     params = tuple(cls._params())
     for one in params:
         if one[0] in ("stage", "name", "in", "out", "device", "affinity", "script", "class", "timeout_s"):
-            raise ValueError(f"parameter '{one[0]}' of class {cls.__name__}: every stage has this key already")
+            raise ValueError(
+                f"parameter '{one[0]}' of class {cls.__name__}: every stage has this key already"
+            )
     known = {one[0] for one in params}
     for name in cls.updates:
         if name not in known:
             raise ValueError(f"class {cls.__name__}: updates names '{name}', which is not a parameter")
     if len(cls.inputs) > 4 or len(cls.outputs) > 4 or not (cls.inputs or cls.outputs):
         raise ValueError(f"class {cls.__name__}: expected 1 to 4 inputs or outputs")
-    return (cls.__name__, doc[0], doc[1].strip() if len(doc) > 1 else None, params, port(cls.inputs, "input"),
-            port(cls.outputs, "output"), tuple(cls.updates), bool(cls.cuda))
+    return (
+        cls.__name__,
+        doc[0],
+        doc[1].strip() if len(doc) > 1 else None,
+        params,
+        port(cls.inputs, "input"),
+        port(cls.outputs, "output"),
+        tuple(cls.updates),
+        bool(cls.cuda),
+    )
 
 
 def types_of(script, name):
@@ -138,7 +155,9 @@ class _Runner:
     def _process(self, ins, outs):
         user = self.user
         make = lambda streams, raw, writable: [
-            None if r is None else stages.Frame(s, r, writable, user.device, user) for s, r in zip(streams, raw)]
+            None if r is None else stages.Frame(s, r, writable, user.device, user)
+            for s, r in zip(streams, raw)
+        ]
         inputs, outputs = make(self.inputs, ins, False), make(self.outputs, outs, True)
         self.thread, self.since = threading.get_ident(), time.monotonic()
         drained = bool(self.inputs) and all(frame is None for frame in inputs)
@@ -150,13 +169,17 @@ class _Runner:
         if result is None:
             result = stages.CONSUMED | stages.PRODUCED
         if not isinstance(result, int):
-            raise TypeError(f"process returned {result!r}; expected None, or an OR of CONSUMED, PRODUCED and FINISHED")
+            raise TypeError(
+                f"process returned {result!r}; expected None, or an OR of CONSUMED, PRODUCED and FINISHED"
+            )
         if result & stages.PRODUCED:
             first = next((frame for frame in inputs if frame is not None), None)
             for frame in outputs:
                 if not 0 < frame.samples <= frame.stream.frame_samples:
-                    raise ValueError(f"an output spans {frame.samples} base samples; expected 1 to "
-                                     f"{frame.stream.frame_samples}, the length of its frames")
+                    raise ValueError(
+                        f"an output spans {frame.samples} base samples; expected 1 to "
+                        f"{frame.stream.frame_samples}, the length of its frames"
+                    )
                 if first is not None:
                     frame._follow(first)
                 elif not frame._written:
@@ -177,22 +200,28 @@ class _Runner:
             if any(ref() is not None for ref in watched):
                 _core.ask(self.user._stage, "keep_memory")
                 raise stages.DeadFrame(
-                    f"class {type(self.user).__name__} keeps an array of a frame after `process`, whose memory goes "
-                    "on to other data; keep a copy (numpy.array(frame.data))")
+                    f"class {type(self.user).__name__} keeps an array of a frame after `process`, "
+                    "whose memory goes on to other data; keep a copy (numpy.array(frame.data))"
+                )
 
     def watch(self):
         """Ends a call that takes too long, where Python still runs."""
         import ctypes
+
         while not self.done.wait(min(self.timeout_s / 4, 1.0)):
             since = self.since
             if since and time.monotonic() - since > self.timeout_s:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(Timeout))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self.thread), ctypes.py_object(Timeout)
+                )
 
 
 @_guarded
 def configure(key, pointer, script, name, values, streams, called, device, timeout_s):
     cls = _class(script, name)
-    runner = _Runner(cls, key, pointer, called, device, values, [Stream._from_json(s) for s in streams], timeout_s)
+    runner = _Runner(
+        cls, key, pointer, called, device, values, [Stream._from_json(s) for s in streams], timeout_s
+    )
     _live[key] = runner
     if hasattr(_local, "keys"):
         _local.keys.append(key)
@@ -249,7 +278,8 @@ def commit(key, fresh, sample):
 
 
 class scope:
-    """What a pipeline of this thread makes is forgotten at its end; `failures` are the exceptions of its stages."""
+    """What a pipeline of this thread makes is forgotten at its end; `failures` are the exceptions of its
+    stages."""
 
     def __enter__(self):
         _local.keys, _local.failures = [], []

@@ -1,4 +1,5 @@
 """The program of the package: `beamring` on the command line."""
+
 import os
 import sys
 

@@ -1,4 +1,5 @@
 """Filterbank files: beams and bands side by side."""
+
 import os
 import struct
 from fractions import Fraction
@@ -9,8 +10,19 @@ from ._errors import FormatError
 from ._stream import Stream
 from .recording import Block, Recording
 
-_INTEGERS = {"machine_id", "telescope_id", "data_type", "barycentric", "pulsarcentric", "nchans", "nbeams", "ibeam",
-             "nbits", "nifs", "nsamples"}
+_INTEGERS = {
+    "machine_id",
+    "telescope_id",
+    "data_type",
+    "barycentric",
+    "pulsarcentric",
+    "nchans",
+    "nbeams",
+    "ibeam",
+    "nbits",
+    "nifs",
+    "nsamples",
+}
 _TEXTS = {"rawdatafile", "source_name"}
 _DTYPES = {8: "uint8", 32: "f32"}
 
@@ -30,12 +42,14 @@ def read_header(path):
         n = struct.unpack_from("<i", text, at)[0]
         if not 0 < n < 80:
             raise FormatError(f"{path}: byte {at} of the header is not the length of a name")
-        return text[at + 4:at + 4 + n].decode("latin-1"), at + 4 + n
+        return text[at + 4 : at + 4 + n].decode("latin-1"), at + 4 + n
+
     def number(kind, at):
         size = struct.calcsize(kind)
         if at + size > len(text):
             raise FormatError(f"{path}: the header ends before HEADER_END")
         return struct.unpack_from(kind, text, at)[0], at + size
+
     header, (name, at) = {}, word(0)
     while name != "HEADER_END":
         name, at = word(at)
@@ -63,8 +77,10 @@ def open_files(paths):
     for path, h, offset in read:
         for key in ("nbits", "tsamp", "tstart"):
             if h.get(key) != first.get(key):
-                raise FormatError(f"{path}: {key} is {h.get(key)}; expected {first.get(key)}, as in {paths[0]}; open them "
-                                  "one by one")
+                raise FormatError(
+                    f"{path}: {key} is {h.get(key)}; expected {first.get(key)}, as in {paths[0]}; open them "
+                    "one by one"
+                )
         n = h["nchans"] * max(1, h.get("nifs", 1)) * nbits // 8
         band = (h["fch1"], h["foff"], h["nchans"])
         key = h.get("ibeam", 0), band
@@ -81,11 +97,24 @@ def open_files(paths):
     steps = max(n for _, _, n in parts.values())
     dtype, nifs = _DTYPES[nbits], max(1, first.get("nifs", 1))
     freqs = np.concatenate(freqs)
-    stream = Stream(dtype=dtype, axes=("time", "beam", "freq"), shape=(max(steps, 1), len(beams) * nifs, len(freqs)),
-                    frame_samples=max(steps, 1), epoch_ns=round((Fraction(first["tstart"]) - 40587) * 86400 * 10**9),
-                    sample_ns=Fraction(repr(first["tsamp"])) * 10**9, freqs_mhz=freqs, widths_mhz=np.concatenate(widths),
-                    zones=[{"first_channel": 0, "nchannels": len(freqs), "factor": 1, "downsample": 1, "delay": 0}],
-                    downsample=1, scale=1.0, sideband=None, beams=None, telescope=None, side=None, packets=False)
+    stream = Stream(
+        dtype=dtype,
+        axes=("time", "beam", "freq"),
+        shape=(max(steps, 1), len(beams) * nifs, len(freqs)),
+        frame_samples=max(steps, 1),
+        epoch_ns=round((Fraction(first["tstart"]) - 40587) * 86400 * 10**9),
+        sample_ns=Fraction(repr(first["tsamp"])) * 10**9,
+        freqs_mhz=freqs,
+        widths_mhz=np.concatenate(widths),
+        zones=[{"first_channel": 0, "nchannels": len(freqs), "factor": 1, "downsample": 1, "delay": 0}],
+        downsample=1,
+        scale=1.0,
+        sideband=None,
+        beams=None,
+        telescope=None,
+        side=None,
+        packets=False,
+    )
     item = np.dtype("u1" if nbits == 8 else "<f4")
 
     def loader(band):
@@ -95,9 +124,15 @@ def open_files(paths):
                 if (beam, band) not in parts:
                     raise FormatError(f"beam {beam} has no file of the band that begins with {band[0]} MHz")
                 path, offset, n = parts[beam, band]
-                maps.append(np.memmap(path, item, "r", offset, (n, nifs, band[2])) if n else np.zeros((0, nifs, band[2]), item))
+                maps.append(
+                    np.memmap(path, item, "r", offset, (n, nifs, band[2]))
+                    if n
+                    else np.zeros((0, nifs, band[2]), item)
+                )
             return maps[0] if len(maps) == 1 else _stack(maps)
+
         return load
+
     blocks, channel = [], 0
     for band in bands:
         n = min(parts[beam, band][2] for beam in beams if (beam, band) in parts)

@@ -1,4 +1,5 @@
 """Descriptions of streams: what an array is, and which times and frequencies it holds."""
+
 import copy
 import json
 from fractions import Fraction
@@ -7,7 +8,8 @@ import numpy as np
 
 
 def exact_times(epoch_ns, sample_ns, first, step, count):
-    """Unix time, in whole nanoseconds (int64), of base samples first, first + step, ...; rounded to nearest."""
+    """Unix time, in whole nanoseconds (int64), of base samples first, first + step, ...; rounded to
+    nearest."""
     num, den = sample_ns.numerator, sample_ns.denominator
     last = first + step * max(count - 1, 0)
     if 2 * last * num + den < 1 << 62:
@@ -42,20 +44,36 @@ class Stream:
         d = json.loads(text) if isinstance(text, (str, bytes)) else dict(text)
         beams, side = d.get("beams"), d.get("side")
         downs = {zone["downsample"] for zone in d["zones"]}
-        return cls(dtype=d["dtype"], axes=tuple(d["axes"]), shape=tuple(d["shape"]), frame_samples=d["frame_samples"],
-                   epoch_ns=d["epoch_ns"], sample_ns=Fraction(*d["sample_ns"]), freqs_mhz=np.array(d["freq_mhz"]),
-                   widths_mhz=np.array(d["width_mhz"]), zones=d["zones"],
-                   downsample=downs.pop() if len(downs) == 1 else None, scale=d["scale"], sideband=d["sideband"],
-                   beams=np.array(beams) if beams else None, telescope=d["telescope"],
-                   side=(side["dtype"], tuple(side["axes"]), tuple(side["shape"])) if side else None,
-                   packets=d.get("packets", False))
+        return cls(
+            dtype=d["dtype"],
+            axes=tuple(d["axes"]),
+            shape=tuple(d["shape"]),
+            frame_samples=d["frame_samples"],
+            epoch_ns=d["epoch_ns"],
+            sample_ns=Fraction(*d["sample_ns"]),
+            freqs_mhz=np.array(d["freq_mhz"]),
+            widths_mhz=np.array(d["width_mhz"]),
+            zones=d["zones"],
+            downsample=downs.pop() if len(downs) == 1 else None,
+            scale=d["scale"],
+            sideband=d["sideband"],
+            beams=np.array(beams) if beams else None,
+            telescope=d["telescope"],
+            side=(side["dtype"], tuple(side["axes"]), tuple(side["shape"])) if side else None,
+            packets=d.get("packets", False),
+        )
 
     def _to_json(self, before):
         """The keys that differ from `before` (a Stream), for br_stream_from_json."""
-        keys = {"dtype": self.dtype, "axes": list(self.axes), "shape": [int(n) for n in self.shape],
-                "scale": float(self.scale)}
+        keys = {
+            "dtype": self.dtype,
+            "axes": list(self.axes),
+            "shape": [int(n) for n in self.shape],
+            "scale": float(self.scale),
+        }
         changed = lambda name: getattr(self, name) is not getattr(before, name, None) and not np.array_equal(
-            getattr(self, name), getattr(before, name, None))
+            getattr(self, name), getattr(before, name, None)
+        )
         if changed("freqs_mhz") or changed("widths_mhz"):
             keys["freq_mhz"] = [float(f) for f in self.freqs_mhz]
             keys["width_mhz"] = [float(w) for w in np.broadcast_to(self.widths_mhz, np.shape(self.freqs_mhz))]
@@ -71,7 +89,8 @@ class Stream:
         return json.dumps(keys)
 
     def like(self, dtype=None, axes=None, shape=None, **changes):
-        """A copy with changes.  `axes` without `shape` keeps the lengths of those axes; with `downsample`, the time
+        """A copy with changes.  `axes` without `shape` keeps the lengths of those axes; with `downsample`,
+        the time
         axis has as many steps as a frame then holds."""
         new = copy.copy(self)
         lengths = dict(zip(self.axes, self.shape))
@@ -94,14 +113,24 @@ class Stream:
     def times_ns(self, first, samples):
         """Unix time of the beginning of each of these steps, int64 ns, exact to the rounding of one."""
         down = self.downsample
-        return exact_times(self.epoch_ns, self.sample_ns, first // down * down, down, self.steps(first, samples))
+        return exact_times(
+            self.epoch_ns, self.sample_ns, first // down * down, down, self.steps(first, samples)
+        )
 
     def sample_at(self, time):
         """The base sample that holds a time: datetime64, or integer ns since 1970."""
-        ns = int(np.datetime64(time, "ns").astype(np.int64)) if isinstance(time, (np.datetime64, str)) else int(time)
+        ns = (
+            int(np.datetime64(time, "ns").astype(np.int64))
+            if isinstance(time, (np.datetime64, str))
+            else int(time)
+        )
         return int((ns - self.epoch_ns) // self.sample_ns)
 
     def __repr__(self):
         lengths = "".join(f"[{a} {n}]" for a, n in zip(self.axes, self.shape))
-        freqs = f"{np.min(self.freqs_mhz):g} to {np.max(self.freqs_mhz):g} MHz" if len(self.freqs_mhz) else "no channels"
+        freqs = (
+            f"{np.min(self.freqs_mhz):g} to {np.max(self.freqs_mhz):g} MHz"
+            if len(self.freqs_mhz)
+            else "no channels"
+        )
         return f"<beamring.{type(self).__name__} {self.dtype} {lengths} {freqs}>"

@@ -1,4 +1,5 @@
 """Running nodes, through their control interface (docs/user-guide.md)."""
+
 import http.client
 import json
 import os
@@ -13,29 +14,42 @@ from ._errors import NodeError
 from ._stream import Stream
 
 
-
 class TapFrame:
     """A frame of a running node, a copy: stream, first, samples, raw (stored elements), valid, side, times.
 
     data: complex64 or float32, times the stream's scale
-    skipped: base samples that went by between the frame before and this one, because the program, the network, or the
-        bound on copying was too slow
+    skipped: base samples that went by between the frame before and this one, because the program, the
+        network, or the bound on copying was too slow
     """
 
     def __init__(self, document, body, before):
-        self.stream, self.first, self.samples = Stream._from_json(document["stream"]), document["first"], document["samples"]
+        self.stream, self.first, self.samples = (
+            Stream._from_json(document["stream"]),
+            document["first"],
+            document["samples"],
+        )
         s = self.stream
         self.skipped = max(0, self.first - before) if before is not None else 0
         shape = self.shape
-        self.raw = np.frombuffer(body, STORED[s.dtype][0], bytes_of(s.dtype, shape) // STORED[s.dtype][0].itemsize)
+        self.raw = np.frombuffer(
+            body, STORED[s.dtype][0], bytes_of(s.dtype, shape) // STORED[s.dtype][0].itemsize
+        )
         self.raw = self.raw.reshape(stored_shape(s.dtype, shape))
         cells = [n for a, n in zip(s.axes, shape) if a in ("time", "freq")]
         at = document["data"]
-        self.valid = np.full(cells, 255, np.uint8) if document["complete"] else np.frombuffer(
-            body, np.uint8, document["valid"], at).reshape(cells)
+        self.valid = (
+            np.full(cells, 255, np.uint8)
+            if document["complete"]
+            else np.frombuffer(body, np.uint8, document["valid"], at).reshape(cells)
+        )
         at += document["valid"]
-        self.side = None if s.side is None else np.frombuffer(body, STORED[s.side[0]][0], offset=at).reshape(
-            stored_shape(s.side[0], s.side[2]))
+        self.side = (
+            None
+            if s.side is None
+            else np.frombuffer(body, STORED[s.side[0]][0], offset=at).reshape(
+                stored_shape(s.side[0], s.side[2])
+            )
+        )
 
     @property
     def shape(self):
@@ -53,7 +67,8 @@ class TapFrame:
 
 
 class Dump:
-    """A dump of what has passed.  `state` is waiting, writing, done, empty, failed or cancelled; `answer` the node's
+    """A dump of what has passed.  `state` is waiting, writing, done, empty, failed or cancelled; `answer`
+    the node's
     reply."""
 
     def __init__(self, node, answer):
@@ -68,14 +83,17 @@ class Dump:
         return self.document["state"]
 
     def wait(self, timeout_s=60):
-        """Until its files are complete.  Returns the dump.  Raises NodeError where it fails, or TimeoutError."""
+        """Until its files are complete.  Returns the dump.  Raises NodeError where it fails, or
+        TimeoutError."""
         end = time.monotonic() + timeout_s
         while True:
             document = self.document
             if document["state"] in ("done", "empty"):
                 return self
             if document["state"] in ("failed", "cancelled"):
-                raise NodeError(f"dump {self.id} {document['state']}: {document.get('reason') or 'it gave no reason'}")
+                raise NodeError(
+                    f"dump {self.id} {document['state']}: {document.get('reason') or 'it gave no reason'}"
+                )
             if time.monotonic() > end:
                 raise TimeoutError(f"dump {self.id} is still {document['state']} after {timeout_s} s")
             time.sleep(0.05)
@@ -86,9 +104,11 @@ class Dump:
         return [c["file"] for c in self.document.get("channels", []) if c.get("file")]
 
     def open(self, directory=None):
-        """The files as one Recording.  directory: where this machine sees them; default: the `directory` of the node's
+        """The files as one Recording.  directory: where this machine sees them; default: the `directory` of
+        the node's
         pipeline, which is relative to the folder where the node was started."""
         from .recording import open as open_recording
+
         names = self.files
         if not names:
             raise NodeError(f"dump {self.id} has no files: its state is {self.state}")
@@ -115,12 +135,15 @@ class Node:
         connection = http.client.HTTPConnection(*self.address, timeout=self._timeout_s)
         try:
             headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-            connection.request(method, path, None if body is None else json.dumps(body, default=_plain), headers)
+            connection.request(
+                method, path, None if body is None else json.dumps(body, default=_plain), headers
+            )
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise NodeError(f"the node at {self.address[0]}:{self.address[1]} does not answer: {error or 'it has gone'}"
-                            ) from error
+            raise NodeError(
+                f"the node at {self.address[0]}:{self.address[1]} does not answer: {error or 'it has gone'}"
+            ) from error
         finally:
             connection.close()
 
@@ -186,8 +209,10 @@ class Node:
         return _metrics(text.decode())
 
     def preview(self, queue, item=0, timeout_s=10):
-        """What a queue carries, downsampled: a dict with arrays `mean` [item], `waterfall` [channel][time] (NaN:
-        missing), `samples` [time] (of the waterfall), `freq_mhz`, and the rest of the node's answer (docs/http.md)."""
+        """What a queue carries, downsampled: a dict with arrays `mean` [item], `waterfall` [time][channel]
+        (NaN: missing), `samples` [time] (of the waterfall), `freq_mhz`, and the rest of the node's answer
+        (docs/http.md).
+        """
         end = time.monotonic() + timeout_s
         while True:
             document = self._get(f"/v1/preview?queue={urllib.parse.quote(queue)}&item={item}")
@@ -206,8 +231,9 @@ class Node:
     def update(self, at=None, id=None, **stages):
         """New values of parameters: `node.update(frb_grid={"gains": "noon.h5"}, at=node.sample + 100_000)`.
 
-        at: a base sample; None: as soon as possible.  Returns the node's answer: its id, and the sample from which the
-        values hold.  All or nothing; refused values (NodeError, with the reason) change nothing.
+        at: a base sample; None: as soon as possible.  Returns the node's answer: its id, and the sample
+        from which the values hold.  All or nothing; refused values (NodeError, with the reason) change
+        nothing.
         """
         body = {"stages": stages}
         if at is not None:
@@ -223,8 +249,8 @@ class Node:
     def dump(self, start="earliest", **request):
         """Writes what has passed: `node.dump(start=t, duration_s=0.01, dm=20, freq_ref_mhz=600)`.
 
-        start: datetime64 or its text, integer ns since 1970, {"sample": N}, or "earliest"; the other keys are those of
-        the request (docs/user-guide.md).  Returns a Dump.
+        start: datetime64 or its text, integer ns since 1970, {"sample": N}, or "earliest"; the other keys
+        are those of the request (docs/user-guide.md).  Returns a Dump.
         """
         if isinstance(start, str) and start != "earliest":
             start = np.datetime64(start)
@@ -244,10 +270,10 @@ class Node:
     def tap(self, queue, every=1, frames=None, rate_hz=50, timeout_s=None):
         """Iterates over frames of a queue of the running node: TapFrame after TapFrame.
 
-        every: of the frames that come, hand out every n-th.  frames: end after so many.  rate_hz: at most so many
-        requests a second.  timeout_s: raise TimeoutError where no frame has come for so long.
-        A frame that this program is too slow for is skipped, and counted in the next one (`skipped`); the node never
-        waits.  Ends when the pipeline has ended; raises NodeError when the node goes away.
+        every: of the frames that come, hand out every n-th.  frames: end after so many.  rate_hz: at most
+        so many requests a second.  timeout_s: raise TimeoutError where no frame has come for so long.
+        A frame that this program is too slow for is skipped, and counted in the next one (`skipped`); the
+        node never waits.  Ends when the pipeline has ended; raises NodeError when the node goes away.
         """
         if every < 1:
             raise ValueError(f"every: {every}; expected 1 or more")
@@ -263,7 +289,7 @@ class Node:
                 raise NodeError(f"tap of '{queue}': {json.loads(body)['error']}", code)
             if code == 200:
                 length = struct.unpack_from("<Q", body)[0]
-                frame = TapFrame(json.loads(body[8:8 + length]), memoryview(body)[8 + length:], before)
+                frame = TapFrame(json.loads(body[8 : 8 + length]), memoryview(body)[8 + length :], before)
                 before, waited = frame.first + frame.samples, time.monotonic()
                 came += 1
                 if (came - 1) % every == 0:
@@ -282,6 +308,7 @@ class Node:
 
 def _metrics(text):
     import re
+
     found = {}
     for name, labels, value in re.findall(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)", text, re.M):
         found[name, tuple(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))] = float(value)

@@ -1,4 +1,5 @@
 """Pipelines in this process: the same code and the same bytes as `beamring run`."""
+
 import json
 import os
 import sys
@@ -37,7 +38,9 @@ class _Collector:
     def take(self, frame):
         valid = None if frame.complete else np.array(frame.valid)
         side = None if frame.side is None else np.array(frame.side)
-        self.frames.append((frame.first, frame.samples, [np.array(part) for part in frame.parts], valid, side))
+        self.frames.append(
+            (frame.first, frame.samples, [np.array(part) for part in frame.parts], valid, side)
+        )
 
 
 class Message:
@@ -47,11 +50,13 @@ class Message:
         self.level, self.stage, self.text = level, stage, text
 
     def __repr__(self):
-        return f"{self.stage + ': ' if self.stage else ''}{'' if self.level == 'note' else self.level + ': '}{self.text}"
+        level = "" if self.level == "note" else self.level + ": "
+        return f"{self.stage + ': ' if self.stage else ''}{level}{self.text}"
 
 
 class Graph:
-    """What `check` returns.  stages: dicts (name, stage, device, memory); queues: name -> Queue; memory: bytes on
+    """What `check` returns.  stages: dicts (name, stage, device, memory); queues: name -> Queue; memory:
+    bytes on
     host, locked and device."""
 
     def __init__(self, document):
@@ -62,17 +67,27 @@ class Graph:
             stream.__dict__.update(queue)
 
     def __repr__(self):
-        return "\n".join(f"{q.name}: {q.dtype} " + "".join(f"[{a} {n}]" for a, n in zip(q.axes, q.shape)) +
-                         f"  {q.__dict__['from']} -> {', '.join(q.readers)}" for q in self.queues.values())
+        return "\n".join(
+            f"{q.name}: {q.dtype} "
+            + "".join(f"[{a} {n}]" for a, n in zip(q.axes, q.shape))
+            + f"  {q.__dict__['from']} -> {', '.join(q.readers)}"
+            for q in self.queues.values()
+        )
 
 
 class Result:
-    """What `run` returns.  stats: the counters, as `--stats` of the program writes them; balanced: whether every
-    sample is accounted for; messages: the log; interrupted: it was stopped before its end.  `result["beams"]` is the
+    """What `run` returns.  stats: the counters, as `--stats` of the program writes them; balanced: whether
+    every sample is accounted for; messages: the log; interrupted: it was stopped before its end.
+    `result["beams"]` is the
     Recording that was collected."""
 
     def __init__(self, status, stats, messages, collected):
-        self.stats, self.messages, self.interrupted, self._collected = stats, messages, status == 130, collected
+        self.stats, self.messages, self.interrupted, self._collected = (
+            stats,
+            messages,
+            status == 130,
+            collected,
+        )
         self.balanced = bool(stats and stats.get("balanced"))
 
     def __getitem__(self, queue):
@@ -84,16 +99,20 @@ class Result:
     @property
     def balance(self):
         """Per stage: base samples in, out and lost (by reason)."""
-        return {s["name"]: {"in": s["in_samples"], "out": s["out_samples"], "lost": s["lost"]}
-                for s in self.stats["stages"]}
+        return {
+            s["name"]: {"in": s["in_samples"], "out": s["out_samples"], "lost": s["lost"]}
+            for s in self.stats["stages"]
+        }
 
 
 def _pipe_lines(read, take):
     """Reads lines of a pipe to its end, in a thread."""
+
     def work():
         with os.fdopen(read, errors="replace") as lines:
             for line in lines:
                 take(line)
+
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
@@ -172,9 +191,10 @@ class Pipeline:
         collect: names of queues whose frames are copied and returned as recordings
         progress: whether a line shows how far it is; default: in a terminal and in a notebook
         on_message: called with each Message; default: warnings become Python's warnings
-        Returns a Result.  Raises ConfigError (all mistakes of the file) or RunError (the failure, the log, the
-        counters).  KeyboardInterrupt drains the pipeline; a second one aborts it.  The first one is raised again when
-        all has ended.
+        Returns a Result.  Raises ConfigError (all mistakes of the file) or RunError (the failure, the log,
+        the counters).  KeyboardInterrupt drains the pipeline; a second one aborts it.  The first one is
+        raised
+        again when all has ended.
         """
         return _Run(self, collect, progress, on_message).go()
 
@@ -190,7 +210,9 @@ def _plain(value):
 class _Run:
     def __init__(self, pipeline, collect, progress, on_message, takers=None):
         self.pipeline, self.handle = pipeline, _core.open()
-        self.takers = takers or {queue: _Collector() for queue in ([collect] if isinstance(collect, str) else collect)}
+        self.takers = takers or {
+            queue: _Collector() for queue in ([collect] if isinstance(collect, str) else collect)
+        }
         self.progress = _wants_progress() if progress is None else progress
         self.outlets = _Outlets(on_message or self._warn)
         self.status, self.failures, self.error = None, [], None
@@ -211,8 +233,16 @@ class _Run:
         more = []
         for queue, taker in self.takers.items():
             _Sink._takers[id(taker)] = taker
-            more.append({"stage": "python", "class": "_Sink", "name": f"collect {queue}", "in": queue,
-                         "taker": id(taker), "device": "cpu"})
+            more.append(
+                {
+                    "stage": "python",
+                    "class": "_Sink",
+                    "name": f"collect {queue}",
+                    "in": queue,
+                    "taker": id(taker),
+                    "device": "cpu",
+                }
+            )
         thread = threading.Thread(target=self._work, args=(more,), name="beamring")
         interrupt = self._wait(thread)
         if self.progress:
@@ -245,12 +275,19 @@ class _Run:
         text = "".join(self.outlets.document)
         stats = json.loads(text) if text else None
         if self.status == 2:
-            raise ConfigError("".join(self.outlets.errors) or
-                              "\n".join(m.text for m in self.outlets.messages if m.level == "error"))
+            raise ConfigError(
+                "".join(self.outlets.errors)
+                or "\n".join(m.text for m in self.outlets.messages if m.level == "error")
+            )
         if self.status not in (0, 130):
             errors = [repr(m).replace("error: ", "", 1) for m in self.outlets.messages if m.level == "error"]
             text = "\n".join(errors + [line.strip() for line in self.outlets.errors]) or "the run failed"
-            raise RunError(text, self.outlets.messages, stats) from (self.failures[0] if self.failures else None)
-        collected = {queue: Recording._from_frames(taker.stream, taker.frames)
-                     for queue, taker in self.takers.items() if isinstance(taker, _Collector)}
+            raise RunError(text, self.outlets.messages, stats) from (
+                self.failures[0] if self.failures else None
+            )
+        collected = {
+            queue: Recording._from_frames(taker.stream, taker.frames)
+            for queue, taker in self.takers.items()
+            if isinstance(taker, _Collector)
+        }
         return Result(self.status, stats, self.outlets.messages, collected)

@@ -1,4 +1,5 @@
 """Recordings as labelled arrays that read what is asked for, and nothing else."""
+
 import copy
 import glob
 import os
@@ -14,7 +15,8 @@ class Block:
     """A row-major array that a recording has for a span of time and of channels.
 
     first, samples: base samples of the recording's counter; channel: its first channel
-    load(): the stored array, [axes of the stream] with the time steps that the span touches; a map, where it can be
+    load(): the stored array, [axes of the stream] with the time steps that the span touches; a map, where
+    it can be
     gaps: rows (first, count, channel, nchannels, weight), or a function that returns them
     """
 
@@ -32,19 +34,27 @@ class Block:
 class Recording:
     """A recording, or a part of one: lazy, of one or more files.
 
-    stream: its description (Stream): dtype, scale, sideband, zones, telescope, beams, epoch_ns, sample_ns, ...
-    axes, shape: names and lengths, slowest first.  times, times_ns: the beginning of each time step, datetime64[ns]
-        and exact int64.  freqs_mhz, widths_mhz, beams: of the channels and beams that are left.
+    stream: its description (Stream): dtype, scale, sideband, zones, telescope, beams, epoch_ns, sample_ns,
+    ...
+    axes, shape: names and lengths, slowest first.  times, times_ns: the beginning of each time step,
+        datetime64[ns] and exact int64.  freqs_mhz, widths_mhz, beams: of the channels and beams that are
+        left.
     first, samples: the span in base samples
     updates: the updates of parameters with which it was made: dicts (stage, sample, digest, id)
-    raw: stored elements; a map of the file where one file holds all.  data: the same as complex64 or float32, times
-        `stream.scale`.  valid: uint8 [time][freq] in the order of the axes: 255 complete, 0 missing (also: no file has
-        it).
+    raw: stored elements; a map of the file where one file holds all.  data: the same as complex64 or
+        float32, times `stream.scale`.  valid: uint8 [time][freq] in the order of the axes: 255 complete, 0
+        missing (also:
+        no file has it).
     `sel` and `isel` make smaller ones and read nothing.
     """
 
     def __init__(self, stream, blocks, files=(), headers=(), updates=(), side=None):
-        self.stream, self._blocks, self.files, self.headers = stream, sorted(blocks, key=lambda b: b.first), files, headers
+        self.stream, self._blocks, self.files, self.headers = (
+            stream,
+            sorted(blocks, key=lambda b: b.first),
+            files,
+            headers,
+        )
         self.updates, self._side = list(updates), side
         down = stream.downsample
         self.first = min((b.first for b in self._blocks), default=0)
@@ -90,7 +100,9 @@ class Recording:
 
     @property
     def widths_mhz(self):
-        return np.broadcast_to(self.stream.widths_mhz, len(self.stream.freqs_mhz))[_slice(self._index["freq"])]
+        return np.broadcast_to(self.stream.widths_mhz, len(self.stream.freqs_mhz))[
+            _slice(self._index["freq"])
+        ]
 
     @property
     def beams(self):
@@ -125,12 +137,19 @@ class Recording:
         return new
 
     def sel(self, **indexers):
-        """By value: `time=slice(t0, t1)` (datetime64, text, or integer ns; half open: steps that begin within),
-        `freq=slice(410, 420)` or `freq=415.0` (MHz; a number takes the nearest channel).  Other axes: as `isel`."""
+        """By value: `time=slice(t0, t1)` (datetime64, text, or integer ns; half open: steps that begin
+        within), `freq=slice(410, 420)` or `freq=415.0` (MHz; a number takes the nearest channel).  Other
+        axes: as
+        `isel`.
+        """
         where = dict(indexers)
         if "time" in where:
             times = self.times_ns
-            ns = lambda t: t if t is None or isinstance(t, (int, np.integer)) else int(np.datetime64(t, "ns").astype(np.int64))
+            ns = lambda t: (
+                t
+                if t is None or isinstance(t, (int, np.integer))
+                else int(np.datetime64(t, "ns").astype(np.int64))
+            )
             span = where["time"]
             if not isinstance(span, slice):
                 at = int(np.searchsorted(times, ns(span), "right")) - 1
@@ -144,7 +163,9 @@ class Recording:
             if not isinstance(span, slice):
                 where["freq"] = int(np.argmin(np.abs(freqs - span)))
             else:
-                low, high = (-np.inf if span.start is None else span.start), (np.inf if span.stop is None else span.stop)
+                low, high = (-np.inf if span.start is None else span.start), (
+                    np.inf if span.stop is None else span.stop
+                )
                 inside = np.flatnonzero((freqs >= min(low, high)) & (freqs <= max(low, high)))
                 where["freq"] = slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else slice(0, 0)
         return self.isel(**where)
@@ -166,16 +187,27 @@ class Recording:
             start = block.first // down - self._step0
             steps = self.stream.steps(block.first, block.samples)
             inner, outer = {}, {}
-            for axis, wanted, low, n in (("time", time, start, steps), ("freq", freq, block.channel, block.nchannels)):
+            for axis, wanted, low, n in (
+                ("time", time, start, steps),
+                ("freq", freq, block.channel, block.nchannels),
+            ):
                 begin = max(0, -(-(low - wanted.start) // wanted.step))
                 end = min(len(wanted), max(begin, -(-(low + n - wanted.start) // wanted.step)))
                 outer[axis] = slice(begin, end)
-                inner[axis] = slice(wanted.start + begin * wanted.step - low,
-                                    wanted.start + (end - 1) * wanted.step - low + 1, wanted.step)
+                inner[axis] = slice(
+                    wanted.start + begin * wanted.step - low,
+                    wanted.start + (end - 1) * wanted.step - low + 1,
+                    wanted.step,
+                )
             if all(s.stop > s.start for s in outer.values()):
-                full = lambda axis: slice(self._index[axis].start, self._index[axis].stop, self._index[axis].step)
-                yield (block, tuple(inner.get(a) or full(a) for a in self.axes),
-                       tuple(outer.get(a, slice(None)) for a in self.axes))
+                full = lambda axis: slice(
+                    self._index[axis].start, self._index[axis].stop, self._index[axis].step
+                )
+                yield (
+                    block,
+                    tuple(inner.get(a) or full(a) for a in self.axes),
+                    tuple(outer.get(a, slice(None)) for a in self.axes),
+                )
 
     def _fill(self, out, convert):
         for block, inner, outer in self._pieces():
@@ -184,7 +216,8 @@ class Recording:
 
     @property
     def raw(self):
-        """Stored elements (`beamring.decode` makes numbers of them): int4x2 uint8, pairs with a last axis of 2, int4 as
+        """Stored elements (`beamring.decode` makes numbers of them): int4x2 uint8, pairs with a last axis
+        of 2, int4 as
         int8 one by one.  Samples that no file has are 0."""
         pieces = list(self._pieces())
         if len(pieces) == 1 and _covers(pieces[0][2], self.shape):
@@ -195,6 +228,7 @@ class Recording:
 
         def put(stored, into):
             into[...] = stored
+
         return self._fill(np.zeros(shape, item), put)
 
     def decoded(self):
@@ -227,7 +261,9 @@ class Recording:
             where = dict(zip(self.axes, outer))
             part = whole[where["time"], where["freq"]]
             part[...] = 255
-            low = self._step0 + steps.start + where["time"].start * steps.step  # the part's first step and channel
+            low = (
+                self._step0 + steps.start + where["time"].start * steps.step
+            )  # the part's first step and channel
             left = channels.start + where["freq"].start * channels.step - block.channel
             for first, count, channel, nchannels, weight in block.gaps:
                 begin = max(0, -(-(first // down - low) // steps.step))
@@ -238,21 +274,29 @@ class Recording:
         return whole if order == ["time", "freq"] else whole.T
 
     def to_xarray(self):
-        """An xarray.DataArray with the times and frequencies as coordinates, `valid` beside them, and NaN where nothing
+        """An xarray.DataArray with the times and frequencies as coordinates, `valid` beside them, and NaN
+        where nothing
         is valid."""
         import xarray
+
         coords = {"time": self.times, "freq": self.freqs_mhz}
         order = [a for a in self.axes if a in ("time", "freq")]
         valid = self.valid
         coords["valid"] = (tuple(order), valid)
-        array = xarray.DataArray(self.data, dims=self.axes, coords=coords,
-                                 attrs={"telescope": self.telescope, "sideband": self.sideband})
+        array = xarray.DataArray(
+            self.data,
+            dims=self.axes,
+            coords=coords,
+            attrs={"telescope": self.telescope, "sideband": self.sideband},
+        )
         return array.where(array.valid > 0)
 
     def __repr__(self):
         lengths = "".join(f"[{a} {n}]" for a, n in zip(self.axes, self.shape))
-        return (f"<beamring.Recording {self.stream.dtype} {lengths}, {len(self.files)} "
-                f"file{'s' if len(self.files) != 1 else ''}>")
+        return (
+            f"<beamring.Recording {self.stream.dtype} {lengths}, {len(self.files)} "
+            f"file{'s' if len(self.files) != 1 else ''}>"
+        )
 
     @classmethod
     def _from_frames(cls, stream, frames, updates=()):
@@ -261,8 +305,16 @@ class Recording:
             return [_zone_of_frames(stream, frames, z) for z in range(len(stream.zones))]
         blocks = []
         for first, samples, parts, valid, _ in frames:
-            blocks.append(Block(first, samples, 0, len(stream.freqs_mhz), _loader(stream, parts[0], first, samples),
-                                _weights(stream, first, samples, valid)))
+            blocks.append(
+                Block(
+                    first,
+                    samples,
+                    0,
+                    len(stream.freqs_mhz),
+                    _loader(stream, parts[0], first, samples),
+                    _weights(stream, first, samples, valid),
+                )
+            )
         sides = [(f, n, s) for f, n, _, _, s in frames if s is not None]
         return cls(stream, blocks, updates=updates, side=lambda: sides)
 
@@ -275,10 +327,18 @@ def _zone_of_frames(stream, frames, z):
         for i, one in enumerate(stream.zones):
             n = (-(-(first + samples) // one["downsample"]) - first // one["downsample"]) * one["nchannels"]
             if i == z and valid is not None:
-                cells = valid.reshape(-1)[at:at + n]
+                cells = valid.reshape(-1)[at : at + n]
             at += n
-        blocks.append(Block(first, samples, 0, zone.zones[0]["nchannels"], (lambda part: lambda: part)(parts[z]),
-                            _weights(zone, first, samples, cells)))
+        blocks.append(
+            Block(
+                first,
+                samples,
+                0,
+                zone.zones[0]["nchannels"],
+                (lambda part: lambda: part)(parts[z]),
+                _weights(zone, first, samples, cells),
+            )
+        )
     return Recording(zone, blocks)
 
 
@@ -299,14 +359,16 @@ def zone_stream(stream, z):
 def unpack4(stored, shape):
     """int4, two elements a byte, as int8 one by one."""
     low, high = ((stored & 15) ^ 8).astype(np.int8) - 8, ((stored >> 4) ^ 8).astype(np.int8) - 8
-    return np.stack([low, high], 1).reshape(-1)[:int(np.prod(shape))].reshape(shape)
+    return np.stack([low, high], 1).reshape(-1)[: int(np.prod(shape))].reshape(shape)
 
 
 def _loader(stream, array, first, samples):
     if stream.dtype != "int4":
         return lambda: array
-    shape = tuple({"time": stream.steps(first, samples), "freq": len(stream.freqs_mhz)}.get(a, n)
-                  for a, n in zip(stream.axes, stream.shape))
+    shape = tuple(
+        {"time": stream.steps(first, samples), "freq": len(stream.freqs_mhz)}.get(a, n)
+        for a, n in zip(stream.axes, stream.shape)
+    )
     return lambda: unpack4(array, shape)
 
 
@@ -320,7 +382,12 @@ def _weights(stream, first, samples, valid):
     cells = cells if order == ["time", "freq"] else cells.T
     rows = []
     for t, c in zip(*np.nonzero(cells != 255)):
-        if rows and rows[-1][0] == (first // down + t) * down and rows[-1][2] + rows[-1][3] == c and rows[-1][4] == cells[t, c]:
+        if (
+            rows
+            and rows[-1][0] == (first // down + t) * down
+            and rows[-1][2] + rows[-1][3] == c
+            and rows[-1][4] == cells[t, c]
+        ):
             rows[-1][3] += 1
         else:
             rows.append([(first // down + t) * down, down, c, 1, int(cells[t, c])])
@@ -342,27 +409,36 @@ def _covers(outer, shape):
 def open(files, format=None, *, stream=None, telescope=None, **replay):
     """Opens a recording: a path, a pattern like "field_*.dada", or a list of them.
 
-    Recordings of beamring (DADA), filterbank files (.fil), UVH5 and tables in HDF5 (h5py is needed) are mapped.  All
-    others that `replay` reads (VDIF, GUPPI RAW, CHIME, kotekan, pcap, DADA of others) are played; `format`, `stream`
-    (a dict, as `stream:` of a pipeline), `telescope` (a dict, or a file to include) and further keywords (as keys of
-    `replay`) say what the files lack.  A part of those is read from the beginning on.
+    Recordings of beamring (DADA), filterbank files (.fil), UVH5 and tables in HDF5 (h5py is needed) are
+    mapped.  All others that `replay` reads (VDIF, GUPPI RAW, CHIME, kotekan, pcap, DADA of others) are
+    played; `format`,
+    `stream` (a dict, as `stream:` of a pipeline), `telescope` (a dict, or a file to include) and further
+    keywords
+    (as keys of `replay`) say what the files lack.  A part of those is read from the beginning on.
 
-    Returns a Recording; for a table of gains or weights a Table; for a recording of zones with different time steps a
-    list of Recordings, one a zone.  Raises FileNotFoundError, FormatError (the file, and what was expected).
+    Returns a Recording; for a table of gains or weights a Table; for a recording of zones with different
+    time steps a list of Recordings, one a zone.  Raises FileNotFoundError, FormatError (the file, and what
+    was expected).
     """
     from . import _dada, _external, _hdf5, _sigproc
+
     names = [os.fspath(name) for name in ([files] if isinstance(files, (str, os.PathLike)) else files)]
     paths = []
     for name in names:
         found = [name] if os.path.exists(name) else sorted(glob.glob(name))
         found = [p for p in found if not p.endswith((".gaps", "beams.csv")) or p == name]
         if not found:
-            raise FileNotFoundError(f"there is no file '{name}'; expected a path, or a pattern like field_*.dada")
+            raise FileNotFoundError(
+                f"there is no file '{name}'; expected a path, or a pattern like field_*.dada"
+            )
         paths += found
     for path in paths:
         if not os.path.isfile(path):
-            raise FormatError(f"{path}: expected a file; name the files in it, such as {path}/*.dada"
-                              if os.path.isdir(path) else f"{path}: expected a regular file")
+            raise FormatError(
+                f"{path}: expected a file; name the files in it, such as {path}/*.dada"
+                if os.path.isdir(path)
+                else f"{path}: expected a regular file"
+            )
     with _builtin_open(paths[0], "rb") as file:
         begin = file.read(1 << 12)
     if format is None and stream is None and not replay:

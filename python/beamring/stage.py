@@ -1,4 +1,5 @@
 """Stages in Python: see docs/python.md."""
+
 import inspect
 import typing
 
@@ -17,8 +18,15 @@ _registry = {}
 # enum br_param_type (runtime/param.h)
 _BOOL, _INT, _REAL, _STRING, _CHOICE, _PATH = 0, 1, 2, 3, 4, 5
 _INTS, _REALS, _STRINGS = 7, 8, 9
-_TYPES = {bool: _BOOL, int: _INT, float: _REAL, str: _STRING, list[int]: _INTS, list[float]: _REALS,
-          list[str]: _STRINGS}
+_TYPES = {
+    bool: _BOOL,
+    int: _INT,
+    float: _REAL,
+    str: _STRING,
+    list[int]: _INTS,
+    list[float]: _REALS,
+    list[str]: _STRINGS,
+}
 
 
 class param:
@@ -29,19 +37,37 @@ class param:
     """
 
     def __init__(self, default=..., help="", *, unit=None, min=None, max=None, choices=(), path=False):
-        self.default, self.help, self.unit, self.choices, self.path = default, help, unit, tuple(choices), path
+        self.default, self.help, self.unit, self.choices, self.path = (
+            default,
+            help,
+            unit,
+            tuple(choices),
+            path,
+        )
         bounded = min is not None or max is not None
         self.min = float(min if min is not None else -1e15) if bounded else 0.0
         self.max = float(max if max is not None else 1e15) if bounded else 0.0
 
     def _schema(self, name, kind):
         if kind not in _TYPES:
-            raise TypeError(f"parameter '{name}' has the type {kind!r}; expected bool, int, float, str, or a list of "
-                            "int, float or str")
+            raise TypeError(
+                f"parameter '{name}' has the type {kind!r}; expected bool, int, float, str, or a list of "
+                "int, float or str"
+            )
         code = _CHOICE if self.choices else _PATH if self.path else _TYPES[kind]
         missing = self.default is ... or self.default is None
         text = None if missing else _yaml(self.default)
-        return (name, code, self.help or name, self.unit, text, self.default is ..., self.min, self.max, self.choices)
+        return (
+            name,
+            code,
+            self.help or name,
+            self.unit,
+            text,
+            self.default is ...,
+            self.min,
+            self.max,
+            self.choices,
+        )
 
 
 def _yaml(value):
@@ -55,26 +81,35 @@ def _yaml(value):
 class Frame:
     """One frame of an input or output; it lives as long as `process` runs.
 
-    data: a NumPy array of the queue's own memory, in the stored dtype (int4x2: uint8; int8x2 and int32x2: a last axis
-        of 2; int4: flat bytes), read-only for an input.  On a GPU: a DeviceArray.
-    valid: uint8 [time][freq], or [freq][time] where freq is slower (flat, zone by zone, where zones differ): 255 complete,
-        0 missing.  Reading it of a complete
-        input gives an array of 255.  That of an output begins with 255; where it is never asked for, it follows the first input.
+    data: a NumPy array of the queue's own memory, in the stored dtype (int4x2: uint8; int8x2 and int32x2: a
+        last axis of 2; int4: flat bytes), read-only for an input.  On a GPU: a DeviceArray.
+    valid: uint8 [time][freq], or [freq][time] where freq is slower (flat, zone by zone, where zones
+        differ): 255 complete, 0 missing.  Reading it of a complete
+        input gives an array of 255.  That of an output begins with 255; where it is never asked for, it
+        follows the first input.
     side: the second array of the frame, or None
     first, samples: base samples that it spans; complete: nothing is missing
     times: datetime64[ns] of the beginning of each time step
     """
 
     def __init__(self, stream, raw, writable, device, owner):
-        self.stream, self._raw, self._writable, self._device, self._owner = stream, raw, writable, device, owner
+        self.stream, self._raw, self._writable, self._device, self._owner = (
+            stream,
+            raw,
+            writable,
+            device,
+            owner,
+        )
         self.first, self.samples, self._complete, self._data, self._valid, self._side = raw
         self._written = False
         self._made = {}
 
     def _alive(self):
         if self._raw is None:
-            raise DeadFrame("this frame ended with the call of `process` that it was for; copy what is needed longer "
-                            "(numpy.array(frame.data))")
+            raise DeadFrame(
+                "this frame ended with the call of `process` that it was for; copy what is needed longer "
+                "(numpy.array(frame.data))"
+            )
 
     @property
     def shape(self):
@@ -90,14 +125,16 @@ class Frame:
             self._made[name] = whole
         array = self._made[name]
         wanted = stored_shape(dtype, shape)
-        return array[:int(np.prod(wanted, dtype=np.int64))].reshape(wanted)
+        return array[: int(np.prod(wanted, dtype=np.int64))].reshape(wanted)
 
     @property
     def data(self):
         self._alive()
         if self.stream.downsample is None:
-            raise ValueError("the zones of this stream have different time steps, so that a frame is not one array; "
-                             "use frame.parts")
+            raise ValueError(
+                "the zones of this stream have different time steps, so that a frame is not one array; "
+                "use frame.parts"
+            )
         return self._array("data", self._data, self.stream.dtype, self.shape)
 
     @property
@@ -110,26 +147,39 @@ class Frame:
         for zone in self.stream.zones:
             down = zone["downsample"]
             steps = -(-(self.first + self.samples) // down) - self.first // down
-            shape = tuple({"time": steps, "freq": zone["nchannels"]}.get(a, n)
-                          for a, n in zip(self.stream.axes, self.stream.shape))
+            shape = tuple(
+                {"time": steps, "freq": zone["nchannels"]}.get(a, n)
+                for a, n in zip(self.stream.axes, self.stream.shape)
+            )
             size = bytes_of(self.stream.dtype, shape)
             whole = self._made.setdefault("data", np.frombuffer(self._data, np.uint8))
-            parts.append(whole[at:at + size].view(STORED[self.stream.dtype][0]).reshape(
-                stored_shape(self.stream.dtype, shape)))
+            parts.append(
+                whole[at : at + size]
+                .view(STORED[self.stream.dtype][0])
+                .reshape(stored_shape(self.stream.dtype, shape))
+            )
             at += size
         return parts
 
     @property
     def side(self):
         self._alive()
-        return None if self._side is None else self._array("side", self._side, self.stream.side[0], self.stream.side[2])
+        return (
+            None
+            if self._side is None
+            else self._array("side", self._side, self.stream.side[0], self.stream.side[2])
+        )
 
     @property
     def _cells(self):
         if self.stream.downsample is None:
             end = self.first + self.samples
-            return (sum((-(-end // z["downsample"]) - self.first // z["downsample"]) * z["nchannels"]
-                        for z in self.stream.zones),)
+            return (
+                sum(
+                    (-(-end // z["downsample"]) - self.first // z["downsample"]) * z["nchannels"]
+                    for z in self.stream.zones
+                ),
+            )
         shape = dict(zip(self.stream.axes, self.shape))
         order = [a for a in self.stream.axes if a in ("time", "freq")]
         return tuple(shape[a] for a in order)
@@ -165,7 +215,9 @@ class Frame:
         """Writes numbers into an output, rounded and clamped to its dtype."""
         values = np.asarray(values)
         if values.shape != self.shape:
-            raise ValueError(f"the output is {self.stream.axes} {self.shape}; the values have the shape {values.shape}")
+            raise ValueError(
+                f"the output is {self.stream.axes} {self.shape}; the values have the shape {values.shape}"
+            )
         self.data[...] = encode(values, self.stream.dtype)
 
     def _follow(self, source):
@@ -187,8 +239,10 @@ class Frame:
         valid = source.valid if order == other else source.valid.T
         theirs = valid.shape
         if any(t % m for t, m in zip(theirs, mine)):
-            raise ValueError(f"validity {theirs} of the input does not divide into that of the output, {mine}; set "
-                             "the output's `valid`")
+            raise ValueError(
+                f"validity {theirs} of the input does not divide into that of the output, {mine}; set "
+                "the output's `valid`"
+            )
         groups = valid.reshape(mine[0], theirs[0] // mine[0], mine[1], theirs[1] // mine[1])
         mean = groups.mean(axis=(1, 3))
         rounded = np.clip(np.rint(mean), mean > 0, np.where(mean < 255, 254, 255))
@@ -210,8 +264,14 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self):
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.ptr, not self._frame._writable),
-                "version": 3, "strides": None, "stream": self._frame._owner.cuda_stream}
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.ptr, not self._frame._writable),
+            "version": 3,
+            "strides": None,
+            "stream": self._frame._owner.cuda_stream,
+        }
 
     def __dlpack_device__(self):
         return 2, self._frame._device
@@ -219,14 +279,17 @@ class DeviceArray:
     def __dlpack__(self, *, stream=None, **_):
         own = self._frame._owner.cuda_stream
         if stream not in (None, -1, own):
-            raise BufferError(f"the data belong to the stage's stream {own:#x}; make it the current one (stage."
-                              "cuda_stream) before you take them")
+            raise BufferError(
+                f"the data belong to the stage's stream {own:#x}; make it the current one (stage."
+                "cuda_stream) before you take them"
+            )
         code = {"i": 0, "u": 1, "f": 2}[self.dtype.kind]
         return _core.dlpack(self.ptr, self._frame._device, code, self.dtype.itemsize * 8, self.shape, self)
 
     def cupy(self):
         """The array as CuPy's, on the same memory."""
         import cupy
+
         memory = cupy.cuda.UnownedMemory(self.ptr, int(np.prod(self.shape)) * self.dtype.itemsize, self)
         return cupy.ndarray(self.shape, self.dtype, cupy.cuda.MemoryPointer(memory, 0))
 
@@ -281,12 +344,14 @@ class Stage:
         """Called before the first frame; the place for files and tables."""
 
     def process(self, *frames):
-        """Inputs, then outputs: each a Frame, an input that has ended is None.  Returns None (done with the inputs,
+        """Inputs, then outputs: each a Frame, an input that has ended is None.  Returns None (done with the
+        inputs,
         outputs are filled), or an OR of beamring.CONSUMED, PRODUCED, FINISHED."""
         raise NotImplementedError("a stage must have `process`")
 
     def finish(self, *outputs):
-        """Called when all inputs have ended.  Returns True if it has filled the outputs; then it is called again."""
+        """Called when all inputs have ended.  Returns True if it has filled the outputs; then it is called
+        again."""
         return False
 
     def update(self, names, sample):
@@ -318,8 +383,8 @@ def stage(out, step=1, *, updates=()):
 
     out: dtype and axes of the output, whose lengths are those of the input; "[beam 4]" gives a length.
     step: base samples of an output's time step.
-    The function gets `step` time steps of the input at a time, decoded (complex64 or float32), with the axes of the
-    input, and returns the values of one time step, with the axes of the output without time.
+    The function gets `step` time steps of the input at a time, decoded (complex64 or float32), with the
+    axes of the input, and returns the values of one time step, with the axes of the output without time.
     """
     words = out.replace("[", " [").split(" [")
     dtype, named = words[0].strip(), [w.strip(" ]").split() for w in words[1:]]
@@ -328,8 +393,10 @@ def stage(out, step=1, *, updates=()):
         def configure(self, stream):
             lengths = dict(zip(stream.axes, stream.shape))
             if step % stream.downsample or stream.frame_samples % step:
-                raise ValueError(f"step: {step} base samples; expected a multiple of the input's {stream.downsample} "
-                                 f"that divides its frames of {stream.frame_samples}")
+                raise ValueError(
+                    f"step: {step} base samples; expected a multiple of the input's {stream.downsample} "
+                    f"that divides its frames of {stream.frame_samples}"
+                )
             lengths.update({word[0]: int(word[1]) for word in named if len(word) > 1})
             lengths["time"] = stream.frame_samples // step
             axes = [word[0] for word in named]
@@ -342,8 +409,17 @@ def stage(out, step=1, *, updates=()):
             steps = [function(values[(slice(None),) * time + (slice(i, i + each),)]) for i in blocks]
             result.encode(np.stack(steps, made))
 
-        return type(function.__name__, (Stage,), {
-            "__doc__": inspect.getdoc(function) or function.__name__, "__module__": function.__module__,
-            "configure": configure, "process": process, "updates": updates, "function": staticmethod(function)})
+        return type(
+            function.__name__,
+            (Stage,),
+            {
+                "__doc__": inspect.getdoc(function) or function.__name__,
+                "__module__": function.__module__,
+                "configure": configure,
+                "process": process,
+                "updates": updates,
+                "function": staticmethod(function),
+            },
+        )
 
     return make

@@ -7,7 +7,8 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
-/* Sixteen bytes at a time: nibbles become bytes by a table of sixteen, then numbers. Returns the bytes done. */
+/* Sixteen bytes at a time: nibbles become bytes by a table of sixteen, then numbers. Returns the bytes done.
+ */
 __attribute__((target("avx2"))) static size_t decode_nibbles_avx2(const uint8_t *from, float *to,
                                                                   size_t bytes)
 {

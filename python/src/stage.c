@@ -137,8 +137,8 @@ static PyObject *value_of(const struct br_param *param, const void *self)
     }
 }
 
-/* The values of the class's own parameters; the descriptor is not at hand in configure, so that _host.py tells
- * their number and types again. */
+/* The values of the class's own parameters; the descriptor is not at hand in configure, so that _host.py
+ * tells their number and types again. */
 static PyObject *values_of(const void *self, PyObject *types)
 {
     PyObject *values = PyList_New(0);

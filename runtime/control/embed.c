@@ -157,7 +157,7 @@ static void on_asked(struct ev_loop *ev, ev_async *watcher, int events)
     if (embed->run != NULL && stops > 1) br_run_abort(embed->run, "the program");
 }
 
-static void on_turn(void *arg, struct br_run *run, struct br_graph *graph)
+static void on_told(void *arg, struct br_run *run, struct br_graph *graph)
 {
     struct br_embed *embed = arg;
     pthread_mutex_lock(&embed->mutex);
@@ -178,8 +178,8 @@ int br_embed_run(struct br_embed *embed, const struct br_embed_source *source)
     }
     struct br_node_options options = options_of(source, o);
     options.run.ev = embed->ev;
-    options.turn = on_turn;
-    options.turn_arg = embed;
+    options.tell = on_told;
+    options.tell_arg = embed;
     ev_async_init(&embed->asked, on_asked);
     embed->asked.data = embed;
     ev_async_start(embed->ev, &embed->asked);

@@ -97,9 +97,9 @@ static void on_tick(struct ev_loop *ev, ev_timer *watcher, int events)
 
 /* --- a pipeline in the loop --- */
 
-static void take_turn(struct node *node, struct br_run *run, struct br_graph *graph)
+static void tell_owner(struct node *node, struct br_run *run, struct br_graph *graph)
 {
-    if (node->options->turn != NULL) node->options->turn(node->options->turn_arg, run, graph);
+    if (node->options->tell != NULL) node->options->tell(node->options->tell_arg, run, graph);
 }
 
 static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
@@ -107,7 +107,7 @@ static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
     struct node *node = arg;
     struct br_view *view = view_make(graph, br_clock_ns());
     node->run = run;
-    take_turn(node, run, graph);
+    tell_owner(node, run, graph);
     node->state = NODE_STARTING;
     node->message[0] = '\0';
     node->late_s = graph->control.listen != NULL ? graph->control.late_s : 5;
@@ -170,7 +170,7 @@ static void on_end(void *arg)
     node->taps = NULL;
     node->live = false;
     node->run = NULL;
-    take_turn(node, NULL, node->current.graph);
+    tell_owner(node, NULL, node->current.graph);
 }
 
 bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size)

@@ -18,8 +18,8 @@ struct br_node_options {
     const char *more; /* stages to append to the pipeline, a list in YAML; NULL: none */
     /* Called by the loop's thread when a pipeline begins (`run` is there) and when it has ended (NULL, while
      * the counters are there still); may be NULL. */
-    void (*turn)(void *arg, struct br_run *run, struct br_graph *graph);
-    void *turn_arg;
+    void (*tell)(void *arg, struct br_run *run, struct br_graph *graph);
+    void *tell_arg;
     struct br_log *log;
     struct br_ranks *ranks;    /* NULL: this is no rank of a job */
     struct br_run_options run; /* without guest; its loop is made where it is NULL */

@@ -16,9 +16,10 @@ struct taps; /* of one pipeline */
 struct taps *taps_make(struct br_graph *graph);
 void taps_free(struct taps *taps);
 
-/* GET /v1/tap?queue=NAME: the last copy, and asks for the next one. The body: the length of a JSON document (8
- * bytes, little-endian), the document (queue, stream, first, samples, complete, data, valid, side: bytes), and
- * the bytes. 204 while there is none yet, or none that begins at or after the sample `from`. */
+/* GET /v1/tap?queue=NAME: the last copy, and asks for the next one. The body: the length of a JSON document
+ * (8 bytes, little-endian), the document (queue, stream, first, samples, complete, and the bytes of data,
+ * valid and side), and those bytes. 204 while there is none yet, or none that begins at or after the
+ * sample `from`. */
 void taps_answer(struct taps *taps, const struct control_request *request, struct control_answer *answer);
 
 #endif

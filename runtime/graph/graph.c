@@ -139,7 +139,8 @@ static unsigned count_ports(const struct br_port *port)
     return n;
 }
 
-/* Only those keys of a stage that a schema has, so that an unknown key is reported once, by the stage's own. */
+/* Only those keys of a stage that a schema has, so that an unknown key is reported once, by the stage's own.
+ */
 static const struct br_node *only_keys(struct br_config *config, const struct br_node *node,
                                        const struct br_param *schema)
 {

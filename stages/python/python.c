@@ -1,8 +1,9 @@
 /* python.c - a class in Python as a stage.
  *
- * The plugin only finds an interpreter: the one that runs this process, or the libpython of the user's Python,
- * which it loads. All else is in the package `beamring` (python/src/stage.c), which it asks for the descriptor
- * that holds for the script and the class. So neither the program nor this plugin depends on Python. */
+ * The plugin only finds an interpreter: the one that runs this process, or the libpython of the user's
+ * Python, which it loads. All else is in the package `beamring` (python/src/stage.c), which it asks for the
+ * descriptor that holds for the script and the class. So neither the program nor this plugin depends on
+ * Python. */
 #include "stages/python/python.h"
 #include "runtime/stage.h"
 #include "stages/python_description.h"

@@ -19,7 +19,8 @@ struct python_params {
                  "a call of `process` that takes longer ends the run; 0: never", .unit = "s", .def = "30",   \
                  .max = 1e9)
 
-/* The capsule in the package that holds a python_specialize: br_stage_type.specialize of python/src/stage.c. */
+/* The capsule in the package that holds a python_specialize: br_stage_type.specialize of python/src/stage.c.
+ */
 #define PYTHON_CAPSULE "beamring._core.specialize"
 typedef int python_specialize(struct br_stage *stage, const void *self, const struct br_stage_type **type);
 

@@ -1,4 +1,5 @@
 """What the tests of the package share: recordings of every kind, made once by pipelines in this process."""
+
 import os
 import pathlib
 
@@ -9,8 +10,8 @@ import beamring as br
 
 EPOCH_NS = 1790000000000000000
 TELESCOPE = """
-telescope: {name: toy, grid: {m: 2, n: 3}, spacing_m: {m: 8.5, n: 6.3}, dishes: [[0, 0], [0, 1], [0, 2], [1, 0],
-            [1, 1], [1, 2]], latitude_deg: 49.3, longitude_deg: -119.6}
+telescope: {name: toy, grid: {m: 2, n: 3}, spacing_m: {m: 8.5, n: 6.3}, dishes: [[0, 0], [0, 1],
+            [0, 2], [1, 0], [1, 1], [1, 2]], latitude_deg: 49.3, longitude_deg: -119.6}
 """
 HEAD = TELESCOPE + f"""
 stream: {{sample_ns: 2560, epoch_ns: {EPOCH_NS}, freq_mhz: [400, 401, 402, 403], sideband: upper}}
@@ -38,7 +39,8 @@ pipeline:
 """
 SOURCE = HEAD + """
 pipeline:
-  - {stage: simulate, out: field, samples: 20000, seed: 3, frame_samples: 4096, missing: [{first: 5000, count: 300}]}
+  - {stage: simulate, out: field, samples: 20000, seed: 3, frame_samples: 4096,
+     missing: [{first: 5000, count: 300}]}
 """
 
 
@@ -64,10 +66,17 @@ def in_a_folder(tmp_path, monkeypatch):
 def program(*args, env=None, cwd=None, timeout=60):
     import subprocess
     import sys
+
     site = str(pathlib.Path(br.__file__).resolve().parent.parent)
     paths = os.pathsep.join([os.path.dirname(os.path.dirname(br.__file__)), site])
-    return subprocess.run([br.program(), *args], text=True, capture_output=True, timeout=timeout, cwd=cwd,
-                          env={**os.environ, "BEAMRING_PYTHON": sys.executable, "PYTHONPATH": paths, **(env or {})})
+    return subprocess.run(
+        [br.program(), *args],
+        text=True,
+        capture_output=True,
+        timeout=timeout,
+        cwd=cwd,
+        env={**os.environ, "BEAMRING_PYTHON": sys.executable, "PYTHONPATH": paths, **(env or {})},
+    )
 
 
 def same(a, b):

@@ -1,8 +1,9 @@
 """Runs notebooks without Jupyter and compares what their cells print with the outputs that they hold.
 
-    notebooks.py NOTEBOOK...             exit status 1 where an output differs
-    notebooks.py --update NOTEBOOK...    writes the outputs into the notebooks, without pictures
+notebooks.py NOTEBOOK...             exit status 1 where an output differs
+notebooks.py --update NOTEBOOK...    writes the outputs into the notebooks, without pictures
 """
+
 import ast
 import contextlib
 import io
@@ -14,7 +15,9 @@ import traceback
 def run_cell(source, names):
     """What a cell prints, and the value of its last expression, as a notebook shows it."""
     out, body = io.StringIO(), ast.parse(source).body
-    last = body.pop() if body and isinstance(body[-1], ast.Expr) and not source.rstrip().endswith(";") else None
+    last = (
+        body.pop() if body and isinstance(body[-1], ast.Expr) and not source.rstrip().endswith(";") else None
+    )
     with contextlib.redirect_stdout(out):
         exec(compile(ast.Module(body, []), "cell", "exec"), names)
         value = eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last is not None else None
@@ -42,7 +45,9 @@ def run(path, update=False):
             return wrong + [f"{path}, cell {number + 1}:\n{traceback.format_exc()}"]
         if update:
             cell["execution_count"] = number + 1
-            cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": got.splitlines(True)}] if got else []
+            cell["outputs"] = (
+                [{"output_type": "stream", "name": "stdout", "text": got.splitlines(True)}] if got else []
+            )
         elif got != stored(cell):
             wrong.append(f"{path}, cell {number + 1} prints\n{got}instead of\n{stored(cell)}")
     if update:

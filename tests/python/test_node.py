@@ -1,4 +1,5 @@
 """A running node, from outside: the program with a control interface, and this package as its client."""
+
 import contextlib
 import os
 import re
@@ -43,8 +44,13 @@ pipeline:
 
 @contextlib.contextmanager
 def started(folder):
-    process = subprocess.Popen([br.program(), "run", "node.yaml", "--control", "127.0.0.1:0"], cwd=folder, text=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [br.program(), "run", "node.yaml", "--control", "127.0.0.1:0"],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     try:
         for line in process.stderr:
             found = re.search(r"control: (http://[\d.]+:\d+)/", line)
@@ -66,7 +72,7 @@ def test_what_a_node_says(node):
     assert any(line["stage"] == "replay" for line in node.log()) and node.sources == {}
     assert any(name.startswith("beamring_") for name, _ in node.metrics)
     preview = node.preview("beams")
-    assert preview["waterfall"].shape[0] == 4 and preview["mean"].shape == (2,)
+    assert preview["waterfall"].shape[1] == 4 and preview["mean"].shape == (2,)
 
 
 def test_a_tap_has_the_values_of_the_recording(node):
@@ -74,7 +80,7 @@ def test_a_tap_has_the_values_of_the_recording(node):
     count, end = 0, None
     for frame in node.tap("field", frames=4, timeout_s=30):
         at = frame.first % 81920
-        assert same(frame.data, field[at:at + frame.samples]) and (frame.valid == 255).all()
+        assert same(frame.data, field[at : at + frame.samples]) and (frame.valid == 255).all()
         assert frame.times[0] == np.datetime64(EPOCH_NS + 2560 * frame.first, "ns")
         assert end is None or frame.skipped == frame.first - end
         end, count = frame.first + frame.samples, count + 1
@@ -97,7 +103,9 @@ def test_an_update(node):
     graph = {s["name"]: s for s in node.graph["stages"]}
     assert "frb_beams" in graph
     at = node.sample + 40000
-    answer = node.update(frb_beams={"steer": [{"sample": 0, "beams": {"directions": [[0, 0], [0.002, 0]]}}]}, at=at)
+    answer = node.update(
+        frb_beams={"steer": [{"sample": 0, "beams": {"directions": [[0, 0], [0.002, 0]]}}]}, at=at
+    )
     assert answer
     with pytest.raises(br.NodeError) as caught:
         node.update(frb_beams={"beans": 3})
@@ -110,7 +118,11 @@ def test_a_dump(node):
     start = node.sample + 2000
     dump = node.dump(start={"sample": start}, samples=1000, id=4711).wait(30)
     r = dump.open(node.folder / "dumps")
-    assert dump.state == "done" and r.axes == ("time", "freq", "pol", "dish") and same(r.freqs_mhz, [400, 401, 402, 403])
+    assert (
+        dump.state == "done"
+        and r.axes == ("time", "freq", "pol", "dish")
+        and same(r.freqs_mhz, [400, 401, 402, 403])
+    )
     field = br.open(str(node.folder / "field_*.dada")).data
     inside = [i for i, k in enumerate(r.sample_numbers) if start <= k < start + 1000]
     assert len(inside) == 1000
@@ -147,18 +159,21 @@ pipeline:
   - {stage: simulate, out: field, samples: 100000000000, seed: 3, frame_samples: 4096}
   - {stage: python, class: Until, in: field}
 """
+
     class Until(br.Stage):
         outputs = ()
         done = threading.Event()
 
         def process(self, field):
             return br.CONSUMED | (br.FINISHED if self.done.is_set() else 0)
+
     address = []
 
     def message(m):
         found = re.search(r"http://([\d.:]+)/", m.text)
         if found:
             address.append(found.group(1))
+
     thread = threading.Thread(target=lambda: br.Pipeline(text).run(on_message=message))
     thread.start()
     while not address:

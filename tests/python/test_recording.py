@@ -1,4 +1,5 @@
 """Recordings: against the reader that docs/recordings.md prints, h5py, and the frames themselves."""
+
 import os
 import pathlib
 import re
@@ -19,7 +20,9 @@ DOCS = pathlib.Path(os.environ.get("BEAMRING_SOURCE", pathlib.Path(__file__).res
 @pytest.fixture(scope="session")
 def reader():
     """The reader of the documents, which knows nothing of this package."""
-    text = re.search(r"## A reader.*?```python\n(.*?)```", (DOCS / "recordings.md").read_text(), re.S).group(1)
+    text = re.search(r"## A reader.*?```python\n(.*?)```", (DOCS / "recordings.md").read_text(), re.S).group(
+        1
+    )
     names = {}
     exec(text, names)
     return names["read"]
@@ -48,7 +51,10 @@ def test_every_kind_has_the_values_of_the_documents_reader(made, reader, name):
     assert same(r.data, result[name].data) and same(r.valid, result[name].valid)
     assert same(r.times_ns, result[name].times_ns) and same(r.freqs_mhz, result[name].freqs_mhz)
     if name == "levels":
-        assert same(np.array([s for _, _, s in r.side]), np.array(sides).view(np.float32).reshape(len(sides), *r.stream.side[2]))
+        assert same(
+            np.array([s for _, _, s in r.side]),
+            np.array(sides).view(np.float32).reshape(len(sides), *r.stream.side[2]),
+        )
 
 
 def test_zones_are_recordings_of_their_own(made, reader):
@@ -76,7 +82,9 @@ def test_slices_read_what_they_say(made):
     folder, _ = made
     r = br.open(str(folder / "field_*.dada"))
     whole, valid = r.data, r.valid
-    part = r.sel(time=slice(r.times[4990], r.times[5400]), freq=slice(401, 402)).isel(dish=slice(1, 6, 2), time=slice(3, None, 7))
+    part = r.sel(time=slice(r.times[4990], r.times[5400]), freq=slice(401, 402)).isel(
+        dish=slice(1, 6, 2), time=slice(3, None, 7)
+    )
     assert same(part.data, whole[4993:5400:7, 1:3, :, 1:6:2]) and same(part.valid, valid[4993:5400:7, 1:3])
     assert same(part.times_ns, r.times_ns[4993:5400:7]) and same(part.freqs_mhz, [401, 402])
     assert same(r.isel(dish=-1).data, whole[..., -1:]) and same(r.sel(freq=402.4).data, whole[:, 2:3])
@@ -94,10 +102,14 @@ def test_times_stay_exact_for_fractions_and_large_counters():
     from fractions import Fraction
 
     from beamring._stream import exact_times
+
     for num, den, first in ((5120, 3, 0), (5120, 3, 10**15 + 1), (10**9, 390625, 7), (10**12 - 1, 7, 2**62)):
         got = exact_times(0, Fraction(num, den), first, 5, 9) if first < 2**60 else None
-        want = [(2 * (first + 5 * i) * Fraction(num, den).numerator + Fraction(num, den).denominator) // (
-            2 * Fraction(num, den).denominator) for i in range(9)]
+        want = [
+            (2 * (first + 5 * i) * Fraction(num, den).numerator + Fraction(num, den).denominator)
+            // (2 * Fraction(num, den).denominator)
+            for i in range(9)
+        ]
         assert got is None or list(map(int, got)) == want
 
 
@@ -110,11 +122,18 @@ def test_a_sparse_recording_of_16_gib_opens_at_once(tmp_path, made):
     path = tmp_path / "large.dada"
     path.write_bytes(header)
     os.truncate(path, 4096 + samples * 48)
-    code = ("import resource, time, beamring as br; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-            f"t = time.perf_counter(); r = br.open({str(path)!r}); spent = time.perf_counter() - t\n"
-            f"assert r.shape[0] == {samples}, r.shape; x = r.isel(time=slice({samples} - 100, None)).data\n"
-            "print(spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)")
-    spent, mib = map(float, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    code = (
+        "import resource, time, beamring as br; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"t = time.perf_counter(); r = br.open({str(path)!r}); spent = time.perf_counter() - t\n"
+        f"assert r.shape[0] == {samples}, r.shape; x = r.isel(time=slice({samples} - 100, None)).data\n"
+        "print(spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
+    )
+    spent, mib = map(
+        float,
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split(),
+    )
     print(f"open: {spent * 1e3:.1f} ms, {mib:.1f} MiB")
     assert mib < 64
 
@@ -160,11 +179,20 @@ def test_tables(tmp_path):
 @pytest.mark.parametrize("format", ["vdif", "guppi", "kotekan"])
 def test_files_of_others_are_played(format):
     """Written by `record` in the formats of others, and read back through our C readers."""
-    hints = {"sample_ns": 2560, "epoch_ns": EPOCH_NS, "sideband": "upper",
-             "freq_mhz": [400 + 0.390625 * i for i in range(8)]}
-    document = {"include": "t.yaml", "stream": hints, "pipeline": [
-        {"stage": "simulate", "out": "field", "samples": 20000, "seed": 3, "frame_samples": 4096},
-        {"stage": "record", "in": "field", "format": format, "prefix": "other", "lossy": True}]}
+    hints = {
+        "sample_ns": 2560,
+        "epoch_ns": EPOCH_NS,
+        "sideband": "upper",
+        "freq_mhz": [400 + 0.390625 * i for i in range(8)],
+    }
+    document = {
+        "include": "t.yaml",
+        "stream": hints,
+        "pipeline": [
+            {"stage": "simulate", "out": "field", "samples": 20000, "seed": 3, "frame_samples": 4096},
+            {"stage": "record", "in": "field", "format": format, "prefix": "other", "lossy": True},
+        ],
+    }
     pathlib.Path("t.yaml").write_text(TELESCOPE)
     want = br.Pipeline(document).run(collect=["field"], on_message=lambda m: None)["field"]
     names = sorted(str(p) for p in pathlib.Path(".").glob("other*") if not p.name.endswith((".gaps", ".csv")))
@@ -174,7 +202,9 @@ def test_files_of_others_are_played(format):
     assert n > 19000
     good = (r.valid[:n] == 255).all(1)
     assert good.sum() > 19000
-    assert same(r.data[:n][good].reshape(good.sum(), -1), want.data[first:first + n][good].reshape(good.sum(), -1))
+    assert same(
+        r.data[:n][good].reshape(good.sum(), -1), want.data[first : first + n][good].reshape(good.sum(), -1)
+    )
     assert same(r.isel(time=slice(6000, 6100)).data, r.data[6000:6100])
 
 
@@ -182,14 +212,22 @@ def test_xarray(made):
     pytest.importorskip("xarray")
     folder, _ = made
     x = br.open(str(folder / "field_*.dada")).isel(time=slice(4900, 5100)).to_xarray()
-    assert x.dims == ("time", "freq", "pol", "dish") and np.isnan(x.values[150]).all() and not np.isnan(x.values[50]).any()
+    assert (
+        x.dims == ("time", "freq", "pol", "dish")
+        and np.isnan(x.values[150]).all()
+        and not np.isnan(x.values[50]).any()
+    )
 
 
-@pytest.mark.parametrize("dtype", ["int4x2", "int8x2", "int8", "uint8", "int4", "f16", "f32", "uint32", "int32x2"])
+@pytest.mark.parametrize(
+    "dtype", ["int4x2", "int8x2", "int8", "uint8", "int4", "f16", "f32", "uint32", "int32x2"]
+)
 def test_decode_is_the_inverse_of_encode(dtype):
     rng = np.random.default_rng(5)
     shape = (7, 3, 5)
-    low, high = {"int4x2": (-7, 8), "int4": (-7, 8), "uint8": (0, 256), "uint32": (0, 1 << 20)}.get(dtype, (-100, 101))
+    low, high = {"int4x2": (-7, 8), "int4": (-7, 8), "uint8": (0, 256), "uint32": (0, 1 << 20)}.get(
+        dtype, (-100, 101)
+    )
     values = rng.integers(low, high, shape).astype(np.float32)
     if dtype.endswith("x2"):
         values = values + 1j * rng.integers(low, high, shape).astype(np.float32)
@@ -211,13 +249,20 @@ def test_bad_files(made, tmp_path):
     good = (folder / "field_000000.dada").read_bytes()
     with pytest.raises(FileNotFoundError, match="there is no file 'nothing.dada'"):
         br.open("nothing.dada")
-    for key, value, words in ((rb"DTYPE", b"int5", "DTYPE is 'int5'"), (rb"SAMPLE_NS", b"0/0", "SAMPLE_NS"),
-                              (rb"SHAPE", b"0,4,2", "SHAPE"), (rb"SAMPLE0", b"x", "SAMPLE0"), (rb"FRAME_SAMPLES", b"0", "FRAME_SAMPLES")):
+    for key, value, words in (
+        (rb"DTYPE", b"int5", "DTYPE is 'int5'"),
+        (rb"SAMPLE_NS", b"0/0", "SAMPLE_NS"),
+        (rb"SHAPE", b"0,4,2", "SHAPE"),
+        (rb"SAMPLE0", b"x", "SAMPLE0"),
+        (rb"FRAME_SAMPLES", b"0", "FRAME_SAMPLES"),
+    ):
         bad = re.sub(rb"\n" + key + rb" .*", b"\n" + key + b"  " + value, good[:4096].rstrip(b"\0"), count=1)
         (tmp_path / "bad.dada").write_bytes(bad.ljust(4096, b"\0") + good[4096:])
         with pytest.raises(br.FormatError, match=words):
             br.open("bad.dada")
-    (tmp_path / "bad.dada").write_bytes(good[:4096 + 48 * 100 + 7])  # the writer was killed in the middle of a sample
+    (tmp_path / "bad.dada").write_bytes(
+        good[: 4096 + 48 * 100 + 7]
+    )  # the writer was killed in the middle of a sample
     assert br.open("bad.dada").shape[0] == 100
     (tmp_path / "bad.dada").write_bytes(good)
     (tmp_path / "bad.dada.gaps").write_text("5 ten\n")
@@ -238,6 +283,8 @@ def test_bad_files(made, tmp_path):
 
 def test_import_is_quick():
     code = "import numpy, time; t = time.process_time(); import beamring; print(time.process_time() - t)"
-    spent = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    spent = float(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    )
     print(f"import: {spent:.3f} s of processor time")
     assert spent < 0.2

@@ -1,4 +1,5 @@
 """Pipelines in this process."""
+
 import os
 import re
 import signal
@@ -14,8 +15,10 @@ from conftest import HEAD, SOURCE, program, same
 
 
 def test_check_says_what_flows():
-    g = br.Pipeline(SOURCE + "  - {stage: frb_grid, in: field, out: grid, downsample: 256}\n"
-                    "  - {stage: record, in: grid, prefix: x}\n").check()
+    g = br.Pipeline(
+        SOURCE + "  - {stage: frb_grid, in: field, out: grid, downsample: 256}\n"
+        "  - {stage: record, in: grid, prefix: x}\n"
+    ).check()
     assert g.queues["field"].shape == (4096, 4, 2, 6) and g.queues["field"].readers == ["frb_grid"]
     assert g.queues["grid"].dtype == "f16" and g.queues["grid"].downsample == 256
     assert g.memory["host"] > 0 and [s["name"] for s in g.stages] == ["simulate", "frb_grid", "record"]
@@ -23,7 +26,11 @@ def test_check_says_what_flows():
 
 
 def test_the_same_bytes_as_the_program():
-    text = SOURCE + "  - {stage: frb_grid, in: field, out: grid, downsample: 256}\n  - {stage: record, in: grid, prefix: x, directory: ${WHERE}}\n"
+    text = (
+        SOURCE
+        + "  - {stage: frb_grid, in: field, out: grid, downsample: 256}\n"
+        + "  - {stage: record, in: grid, prefix: x, directory: ${WHERE}}\n"
+    )
     for where in ("python", "program"):
         os.mkdir(where)
     with open("p.yaml", "w") as file:
@@ -41,9 +48,17 @@ def test_the_same_bytes_as_the_program():
 def test_text_dict_and_set():
     from_text = br.Pipeline(SOURCE).set("simulate.samples", 5000).run(collect="field")
     import copy
-    document = {"stream": {"sample_ns": 2560, "epoch_ns": 0, "freq_mhz": [400.0], "sideband": "upper"},
-                "telescope": {"name": "one", "grid": {"m": 1, "n": 1}, "spacing_m": {"m": 1, "n": 1}, "dishes": [[0, 0]]},
-                "pipeline": [{"stage": "simulate", "samples": np.int64(100), "out": "field"}]}
+
+    document = {
+        "stream": {"sample_ns": 2560, "epoch_ns": 0, "freq_mhz": [400.0], "sideband": "upper"},
+        "telescope": {
+            "name": "one",
+            "grid": {"m": 1, "n": 1},
+            "spacing_m": {"m": 1, "n": 1},
+            "dishes": [[0, 0]],
+        },
+        "pipeline": [{"stage": "simulate", "samples": np.int64(100), "out": "field"}],
+    }
     from_dict = br.Pipeline(copy.deepcopy(document)).run(collect=["field"])
     assert from_text["field"].shape == (5000, 4, 2, 6) and from_dict["field"].shape == (100, 1, 2, 1)
     assert from_text.balanced and from_text.balance["simulate"]["out"] == 5000
@@ -57,7 +72,9 @@ def test_all_mistakes_with_their_places():
         with pytest.raises(br.ConfigError) as caught:
             call()
         mistakes = caught.value.mistakes
-        assert len(mistakes) >= 2 and all(m.file == "bad.yaml" and m.line and m.column for m in mistakes), mistakes
+        assert len(mistakes) >= 2 and all(
+            m.file == "bad.yaml" and m.line and m.column for m in mistakes
+        ), mistakes
         assert "did you mean" in str(caught.value)
     with pytest.raises(br.ConfigError, match="cannot read 'none.yaml'"):
         br.Pipeline("none.yaml").run()
@@ -71,14 +88,22 @@ def test_messages_and_warnings():
     assert any(m.stage == "record" and "20000 samples" in m.text for m in seen), seen
 
 
-ENDLESS = HEAD + "\npipeline:\n  - {stage: simulate, out: field, samples: 1000000000000, seed: 3, frame_samples: 4096}\n"
+ENDLESS = (
+    HEAD
+    + "\npipeline:\n  - {stage: simulate, out: field, samples: 1000000000000, seed: 3, frame_samples: 4096}\n"
+)
 
 
 def run_script(text, *, interrupts=0, timeout=60):
     """A program of its own, which gets Ctrl-C for each line 'now' that it prints."""
     site = os.path.dirname(os.path.dirname(br.__file__))
-    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(text)], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             env={**os.environ, "PYTHONPATH": site})
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": site},
+    )
     lines = []
     try:
         for line in child.stdout:
@@ -93,7 +118,8 @@ def run_script(text, *, interrupts=0, timeout=60):
 
 
 def test_an_interrupt_drains_and_comes_back_as_an_exception():
-    code, lines, err = run_script(f"""
+    code, lines, err = run_script(
+        f"""
         import beamring as br
         class Tell(br.Stage):
             outputs = ()
@@ -105,7 +131,9 @@ def test_an_interrupt_drains_and_comes_back_as_an_exception():
         try: p.run()
         except KeyboardInterrupt: print("interrupted")
         print(br.Pipeline({ENDLESS!r}).set("simulate.samples", 5000).run(collect=["field"]).balanced)
-        """, interrupts=1)
+        """,
+        interrupts=1,
+    )
     assert lines == ["now", "interrupted", "True"] and code == 0, err
 
 
@@ -126,7 +154,8 @@ def test_fork_and_two_interpreters():
             import _xxsubinterpreters as i
         other = i.create()
         try:
-            bad = i.run_string(other, "try:\\n import beamring._core\\nexcept ImportError as e: print('refused')\\n")
+            words = "try:\\n import beamring._core\\nexcept ImportError as e: print('refused')\\n"
+            bad = i.run_string(other, words)
         except Exception as error: bad = error
         print("alive", flush=True)
         """)
@@ -135,10 +164,12 @@ def test_fork_and_two_interpreters():
 
 def test_two_pipelines_at_a_time():
     import threading
+
     found = {}
 
     def work(name):
         found[name] = br.Pipeline(SOURCE).run(collect=["field"])["field"].data
+
     threads = [threading.Thread(target=work, args=(n,)) for n in range(3)]
     [t.start() for t in threads], [t.join() for t in threads]
     assert len(found) == 3 and same(found[0], found[1]) and same(found[1], found[2])
