@@ -33,6 +33,7 @@ void connections_make_room(struct connections *connections, unsigned most)
     for (struct connection *c = connections->first; c != NULL; c = c->next) {
         if (c->gone) continue;
         open++;
+        if (c == connections->first) continue; /* it has come just now */
         if (!c->known || (!c->busy && (oldest == NULL || oldest->known))) oldest = c;
     }
     if (open <= most || oldest == NULL) return;

@@ -112,6 +112,18 @@ def test_strangers_shut_nobody_out():
         n.end()
 
 
+def test_idle_clients_shut_nobody_out():
+    """Without a token 600 clients have asked, and go on holding their connections: a new one is answered."""
+    with node(FAST) as n, contextlib.ExitStack() as stack:
+        held = []
+        for _ in range(600):
+            held.append(stack.enter_context(connect(n, 60)))
+            held[-1].sendall(b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\nGET /")
+            assert held[-1].recv(1000).startswith(b"HTTP/1.1 "), len(held)
+        assert n.ask("/v1/status?now", timeout=40).code == 200
+        n.end()
+
+
 def test_bodies():
     """A body of 1 GB is refused before it is read; one without a length is cut off."""
     with node(FAST) as n:
@@ -269,6 +281,7 @@ def test_mutated_requests():
 
 
 if __name__ == "__main__":
-    harness.main([test_half_open_connections, test_strangers_shut_nobody_out, test_bodies, test_slow_readers,
+    harness.main([test_half_open_connections, test_strangers_shut_nobody_out,
+                  test_idle_clients_shut_nobody_out, test_bodies, test_slow_readers,
                   test_clients_that_say_goodbye_at_once,
                   test_requests_that_two_readers_read_differently, test_mutated_requests])

@@ -31,7 +31,7 @@ program=$1 config=$2
 "$program" stages | grep -q '^uvh5 '
 cd "$(mktemp -d)"
 export DEMO_OUT=$PWD/out
-"$program" run "$config/demo_simulate.yaml" --quiet --set simulate.samples=20480
+"$program" run "$config/demo_simulate.yaml" --quiet --set simulate.samples=8192
 "$program" run "$config/demo.yaml" --quiet
 [ "$(find out/filterbank -name '*.fil' | wc -l)" = 256 ]
 USE
