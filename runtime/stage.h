@@ -152,6 +152,12 @@ struct br_stage_type {
     int (*prepare)(struct br_stage *stage, void *fresh, const void *self);
     void (*commit)(struct br_stage *stage, void *self, void *fresh, uint64_t sample);
     void (*discard)(struct br_stage *stage, void *fresh);
+
+    /* For a plugin whose parameters, ports and callbacks depend on what it runs, such as a script. Called
+     * before configure, when the parameters of this descriptor have been filled in `self`; the stage may have
+     * other keys. *type receives the descriptor that holds for this stage (br_stage_alloc): its schema must
+     * contain the parameters of this one. NULL: this descriptor holds. Errors: br_stage_fail_at. */
+    int (*specialize)(struct br_stage *stage, const void *self, const struct br_stage_type **type);
 };
 
 #define BR_STAGE_EXPORT __attribute__((visibility("default"))) const struct br_stage_type beamring_stage

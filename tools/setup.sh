@@ -10,7 +10,7 @@ setup_packages() {
         python3 python3-numpy python3-matplotlib python3-yaml python3-h5py) missing=()
     case $purpose in
     demo) ;;
-    test) wanted+=(openmpi-bin libopenmpi-dev slurm-wlm munge libcmocka-dev clang python3-venv diffutils groff-base) ;;
+    test) wanted+=(ccache python3-dev openmpi-bin libopenmpi-dev slurm-wlm munge libcmocka-dev clang python3-venv diffutils groff-base) ;;
     *) echo "setup_packages: '$purpose' is neither demo nor test" >&2 && return 2 ;;
     esac
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -124,6 +124,19 @@ int br_config_parse_value(struct br_config **result, const char *name, const cha
     return BR_OK;
 }
 
+void br_config_append(struct br_config *config, const char *key, const char *name, const char *text)
+{
+    struct br_origin origin = {br_config_file(config, name), 0, 0};
+    const struct br_node *more = br_yaml_parse(config, origin, text, strlen(text), NULL);
+    struct br_node *list = (struct br_node *)br_node_get(config->root, key);
+    if (more == NULL || more->kind != BR_NODE_LIST || list == NULL || list->kind != BR_NODE_LIST) return;
+    struct br_node **item = br_config_alloc(config, (list->count + more->count + 1) * sizeof *item);
+    memcpy(item, list->item, list->count * sizeof *item);
+    memcpy(item + list->count, more->item, more->count * sizeof *item);
+    list->item = item;
+    list->count += more->count;
+}
+
 void br_config_free(struct br_config *config)
 {
     if (config == NULL) return;

@@ -47,6 +47,10 @@ int br_config_parse(struct br_config **config, const char *name, const char *tex
 /* A value of its own, in YAML or JSON, without includes and variables: what a request carries. */
 int br_config_parse_value(struct br_config **config, const char *name, const char *text, size_t length,
                           struct br_error *error);
+
+/* Appends the items of a list in YAML or JSON to the list `key` at the top; nothing where there is no such
+ * list. `name` stands before messages. Before anything is made of the tree. */
+void br_config_append(struct br_config *config, const char *key, const char *name, const char *text);
 void br_config_free(struct br_config *config);
 
 /* A number of all that was read: of the files' bytes before anything is replaced, and of the `--set`

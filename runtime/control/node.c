@@ -22,7 +22,9 @@
  * stay. */
 static void let_go(struct node *node)
 {
-    if (br_ranks_hangs(node->options->ranks)) { /* and br_ranks_leave ends the process */
+    /* br_ranks_leave ends the process, or somebody still uses the pipeline's memory */
+    if (br_ranks_hangs(node->options->ranks) || node->current.graph->state->left_behind ||
+        node->current.graph->state->kept) {
         node->current = (struct node_pipeline){0};
         return;
     }
@@ -95,11 +97,17 @@ static void on_tick(struct ev_loop *ev, ev_timer *watcher, int events)
 
 /* --- a pipeline in the loop --- */
 
+static void tell_owner(struct node *node, struct br_run *run, struct br_graph *graph)
+{
+    if (node->options->tell != NULL) node->options->tell(node->options->tell_arg, run, graph);
+}
+
 static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
 {
     struct node *node = arg;
     struct br_view *view = view_make(graph, br_clock_ns());
     node->run = run;
+    tell_owner(node, run, graph);
     node->state = NODE_STARTING;
     node->message[0] = '\0';
     node->late_s = graph->control.listen != NULL ? graph->control.late_s : 5;
@@ -111,6 +119,7 @@ static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
     node->view = view;
     node->live = true;
     if (node->server != NULL) node->pictures = pictures_make(graph);
+    if (node->server != NULL) node->taps = taps_make(graph);
     view_take(view, graph);
 }
 
@@ -157,8 +166,11 @@ static void on_end(void *arg)
     }
     pictures_free(node->pictures);
     node->pictures = NULL;
+    taps_free(node->taps);
+    node->taps = NULL;
     node->live = false;
     node->run = NULL;
+    tell_owner(node, NULL, node->current.graph);
 }
 
 bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size)
@@ -224,6 +236,7 @@ static void watch(struct node *node)
     ev_signal_init(&node->report, on_report, SIGUSR1);
     node->tick.data = node->hangup.data = node->interrupt.data = node->terminate.data = node;
     if (node->server != NULL || notify_wanted()) ev_timer_start(node->ev, &node->tick);
+    if (node->options->embedded) return;
     ev_signal_start(node->ev, &node->interrupt);
     ev_signal_start(node->ev, &node->terminate);
     ev_signal_start(node->ev, &node->report);
@@ -301,22 +314,23 @@ int br_node_run(const struct br_node_options *options)
                                        .owns_hangup = options->outlives};
     clock_gettime(CLOCK_REALTIME, &now);
     node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    signal(SIGUSR1, SIG_IGN); /* until there is a loop that takes it */
-    int status = node_load(options, &node.current, false, stderr);
+    if (!options->embedded) signal(SIGUSR1, SIG_IGN); /* until there is a loop that takes it */
+    int status =
+        node_load(options, &node.current, false, options->run.errors != NULL ? options->run.errors : stderr);
     if (status == 0) status = all_are_ready(&node);
     if (status != 0) {
         br_ranks_fail(options->ranks, status, "its pipeline file cannot be run; its messages say why");
         node_unload(&node.current);
         return status;
     }
-    node.ev = ev_default_loop(EVFLAG_AUTO);
+    node.ev = options->run.ev != NULL ? options->run.ev : ev_default_loop(EVFLAG_AUTO);
     if (node.ev == NULL) {
         br_log(options->log, BR_LOG_ERROR, NULL, "the event loop cannot be made: %s", strerror(errno));
         node_unload(&node.current);
         return 1;
     }
     loop_time_measure(&node.loop_time, node.ev);
-    signal(SIGPIPE, SIG_IGN);
+    if (!options->embedded) signal(SIGPIPE, SIG_IGN);
     status = open_server(&node);
     if (status == 0) {
         watch(&node);
@@ -331,6 +345,7 @@ int br_node_run(const struct br_node_options *options)
     view_free(node.view);
     free(node.listen);
     free(node.token_file);
+    if (options->embedded) return status;
     signal(SIGUSR1, SIG_IGN);
     if (loaded) ev_loop_destroy(node.ev);
     free_left(&node);

@@ -6,6 +6,7 @@
 #include "runtime/control/node.h"
 #include "runtime/control/picture.h"
 #include "runtime/control/server.h"
+#include "runtime/control/taps.h"
 #include "runtime/control/update_desk.h"
 
 #include <ev.h>
@@ -36,6 +37,7 @@ struct node {
     bool threads_run;                   /* its stages have started, and have not stopped */
     struct br_view *view;               /* of the present or the last pipeline */
     struct pictures *pictures;          /* of the present pipeline; NULL: there is none */
+    struct taps *taps;                  /* likewise */
     struct desk *desk;                  /* while its stages run; NULL: nothing there is updated */
     struct desk *hung;                  /* of a pipeline that has just ended */
     struct node_left *left;

@@ -219,9 +219,7 @@ static bool is_transfer(const struct br_stage *stage)
     return strcmp(stage->type->name, "transfer") == 0;
 }
 
-/* Where a queue's frames are in host memory too: before the transfer that fills it, or behind one that reads
- * it. NULL: nowhere. */
-static const struct br_edge *host_side(const struct br_edge *edge)
+const struct br_edge *picture_host_side(const struct br_edge *edge)
 {
     if (edge->place.space != BR_SPACE_CUDA) return edge;
     if (is_transfer(edge->producer)) return edge->producer->in[0].edge;
@@ -240,7 +238,7 @@ static size_t index_of(const struct pictures *p, const struct br_edge *edge)
 
 const char *pictures_refuse(const struct br_edge *edge)
 {
-    const struct br_edge *same = host_side(edge);
+    const struct br_edge *same = picture_host_side(edge);
     if (same == NULL || same->place.space == BR_SPACE_CUDA)
         return "its frames are in a GPU's memory only; look at a queue that a stage of the host reads or "
                "fills";
@@ -258,7 +256,7 @@ json_t *pictures_get(struct pictures *p, const char *name, size_t item, uint64_t
     }
     const char *refused = pictures_refuse(br_graph_edge(p->graph, i));
     if (refused == NULL) {
-        i = index_of(p, host_side(br_graph_edge(p->graph, i)));
+        i = index_of(p, picture_host_side(br_graph_edge(p->graph, i)));
         if (item >= br_preview_items(&br_graph_edge(p->graph, i)->stream)) refused = "it has no such item";
     }
     if (refused != NULL) {

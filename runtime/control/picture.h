@@ -24,4 +24,8 @@ json_t *pictures_get(struct pictures *pictures, const char *name, size_t item, u
 /* Why there is no preview of this queue, as the end of a sentence; NULL: there is one. */
 const char *pictures_refuse(const struct br_edge *edge);
 
+/* Where a queue's frames are in host memory too: before the transfer that fills it, or behind one that reads
+ * it. NULL: nowhere. */
+const struct br_edge *picture_host_side(const struct br_edge *edge);
+
 #endif

@@ -48,10 +48,14 @@ int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, b
 {
     struct br_error error = {0};
     *pipeline = (struct node_pipeline){0};
-    int status = br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
+    int status = o->text != NULL ? br_config_parse(&pipeline->config, o->file, o->text, strlen(o->text),
+                                                   o->nset, o->set, &error)
+                                 : br_config_load(&pipeline->config, o->file, o->nset, o->set, &error);
+    if (status == BR_OK && o->more != NULL) br_config_append(pipeline->config, "pipeline", "added", o->more);
     if (status == BR_OK) status = br_ranks_agree(o->ranks, br_config_digest(pipeline->config), &error);
     if (status == BR_OK)
-        status = br_pipeline_build(&pipeline->graph, pipeline->config, o->log, o->ranks, false, &error);
+        status =
+            br_pipeline_build(&pipeline->graph, pipeline->config, o->log, o->ranks, o->only_shown, &error);
     if (pipeline->config != NULL && br_config_errors(pipeline->config) > 0) {
         if (for_others)
             print_for_others(o, pipeline->config, out);
@@ -61,6 +65,7 @@ int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, b
             pipeline->graph != NULL && br_config_errors(pipeline->config) == pipeline->graph->not_now;
         return file_is_right ? 1 : 2;
     }
+    if (status == BR_OK) pipeline->graph->state->embedded = o->embedded;
     if (status == BR_OK) return 0;
     fprintf(out, "beamring: %s\n", error.text);
     return status == BR_E_NO_MEMORY ? 1 : 2;

@@ -154,6 +154,15 @@ static void get_preview(void *arg, const struct control_request *request, struct
     }
 }
 
+static void get_tap(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    struct node *node = arg;
+    if (node->taps == NULL)
+        answer_error(answer, 409, "there is no pipeline that runs");
+    else
+        taps_answer(node->taps, request, answer);
+}
+
 static void get_page(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     (void)arg, (void)request;
@@ -304,6 +313,8 @@ const struct control_route node_routes[] = {
      "?queue=NAME: means of what it carries; &item=NUMBER for one beam's waterfall, &since=NUMBER of a "
      "column",
      get_preview, 0},
+    {"GET", "/v1/tap", "?queue=NAME: its last frame, binary; &from=SAMPLE: one that begins there or later",
+     get_tap, 0},
     {"GET", "/v1/updates", "new values of parameters: what was asked for, and since which sample it holds",
      get_updates, 0},
     {"POST", "/v1/update",

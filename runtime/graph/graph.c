@@ -139,6 +139,55 @@ static unsigned count_ports(const struct br_port *port)
     return n;
 }
 
+/* Only those keys of a stage that a schema has, so that an unknown key is reported once, by the stage's own.
+ */
+static const struct br_node *only_keys(struct br_config *config, const struct br_node *node,
+                                       const struct br_param *schema)
+{
+    struct br_node *known = br_config_alloc(config, sizeof *known);
+    *known = *node;
+    known->count = 0;
+    known->key = br_config_alloc(config, (node->count + 1) * sizeof *known->key);
+    known->item = br_config_alloc(config, (node->count + 1) * sizeof *known->item);
+    for (size_t i = 0; i < node->count; i++)
+        for (size_t k = 0; schema[k].name != NULL; k++)
+            if (strcmp(node->key[i]->text, schema[k].name) == 0) {
+                known->key[known->count] = node->key[i];
+                known->item[known->count++] = node->item[i];
+            }
+    return known;
+}
+
+/* The stage's own struct, of its type's size; false: no memory. */
+static bool make_self(struct br_stage *stage)
+{
+    free(stage->self);
+    stage->self = calloc(1, stage->type->size > 0 ? stage->type->size : 1);
+    if (stage->self == NULL)
+        br_config_error(stage->graph->config, stage->node, "no memory for stage '%s'", stage->name);
+    return stage->self != NULL;
+}
+
+/* A plugin that becomes what its parameters say, see stage.h. */
+static bool specialize(struct br_stage *stage)
+{
+    struct br_config *config = stage->graph->config;
+    const struct br_node *known = only_keys(config, stage->node, stage->type->params);
+    const struct br_stage_type *type = NULL;
+    struct br_error error = {0};
+    size_t before = br_config_errors(config);
+    if (!make_self(stage) || br_config_fill(config, known, stage->type->params, NULL, stage->self) > 0)
+        return false;
+    int status = stage->type->specialize(stage, stage->self, &type);
+    if (status == BR_OK && type != NULL) status = br_plugin_check(type, stage->type->name, &error);
+    if (status != BR_OK && br_config_errors(config) == before)
+        br_config_error(config, stage->node, "stage '%s': %s", stage->name,
+                        error.text[0] != '\0' ? error.text
+                                              : "it cannot become what it shall, and gave no reason");
+    if (status == BR_OK && type != NULL) stage->type = type;
+    return status == BR_OK;
+}
+
 /* All that can be said about one stage without looking at its neighbours. */
 static void read_stage(struct br_graph *graph, struct br_stage *stage, const struct br_node *node,
                        const struct br_ints *affinity)
@@ -164,30 +213,14 @@ static void read_stage(struct br_graph *graph, struct br_stage *stage, const str
         br_config_error(config, type_node, "%s", error.text);
         return;
     }
-    /* The keys that every stage has, then the stage's own: each schema allows the other's keys. */
-    size_t nown = 0;
-    while (stage->type->params != NULL && stage->type->params[nown].name != NULL) nown++;
-    const char **own = br_config_alloc(config, (nown + 3) * sizeof *own);
-    for (size_t i = 0; i < nown; i++) own[i] = stage->type->params[i].name;
-    struct br_node known =
-        *node; /* only the common keys, so that an unknown key is reported once, by the stage's schema */
-    known.count = 0;
-    known.key = br_config_alloc(config, (node->count + 1) * sizeof *known.key);
-    known.item = br_config_alloc(config, (node->count + 1) * sizeof *known.item);
-    for (size_t i = 0; i < node->count; i++)
-        for (size_t k = 0; common_params[k].name != NULL; k++)
-            if (strcmp(node->key[i]->text, common_params[k].name) == 0) {
-                known.key[known.count] = node->key[i];
-                known.item[known.count++] = node->item[i];
-            }
-    stage->ready = br_config_fill(config, &known, common_params, NULL, &p) == 0;
+    stage->ready =
+        br_config_fill(config, only_keys(config, node, common_params), common_params, NULL, &p) == 0;
     if (p.name != NULL) stage->name = p.name;
     stage->affinity = p.affinity.count > 0 ? p.affinity : *affinity;
 
     static const struct br_param none[] = {{0}};
-    stage->self = calloc(1, stage->type->size > 0 ? stage->type->size : 1);
-    if (stage->self == NULL) {
-        br_config_error(config, node, "no memory for stage '%s'", stage->name);
+    if ((stage->type->specialize != NULL && !specialize(stage)) || !make_self(stage)) {
+        stage->type = NULL; /* nothing more can be said of it */
         stage->ready = false;
         return;
     }

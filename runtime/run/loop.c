@@ -238,12 +238,15 @@ static void watch(struct br_run *run)
     ev_timer_init(&run->watchdog, on_watchdog, 0.25, 0.25);
     run->interrupt.data = run->terminate.data = run->hangup.data = run->report.data = run;
     run->progress.data = run->stats.data = run->watchdog.data = run;
-    ev_signal_start(run->ev, &run->interrupt);
-    ev_signal_start(run->ev, &run->terminate);
-    ev_signal_start(run->ev, &run->report);
+    if (!run->graph->state->embedded) {
+        ev_signal_start(run->ev, &run->interrupt);
+        ev_signal_start(run->ev, &run->terminate);
+        ev_signal_start(run->ev, &run->report);
+    }
     /* A terminal that goes away drains the pipeline too, unless the user (nohup) said that it shall not
      * matter. */
-    bool owned = run->options->guest != NULL && run->options->guest->owns_hangup;
+    bool owned =
+        run->graph->state->embedded || (run->options->guest != NULL && run->options->guest->owns_hangup);
     if (!owned && (sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN))
         ev_signal_start(run->ev, &run->hangup);
     ev_timer_start(run->ev, &run->watchdog);
@@ -276,19 +279,24 @@ static int conclude(struct br_run *run, int status)
     const struct br_run_options *options = run->options;
     struct br_run_times times = times_now(run);
     if (options->report) br_report_text(run->graph, &times, options->out);
-    if (!br_balance_ok(run->graph, stderr)) status = 1;
+    if (!br_balance_ok(run->graph, options->errors != NULL ? options->errors : stderr)) status = 1;
     if (status == 0 && (run->signals == 1 || run->asked)) status = 130;
+    if (options->stats != NULL) br_report_json(run->graph, &times, status, options->stats);
     if (options->stats_path != NULL && write_stats(run, status) != BR_OK) status = 1;
     return status;
 }
 
 /* Ends the process although threads, or kernels on a GPU, do not end: neither can be made to, and CUDA's
- * contexts cannot be torn down under them. */
-static _Noreturn void leave(struct br_run *run)
+ * contexts cannot be torn down under them. Another program's process goes on without them. */
+static int leave(struct br_run *run)
 {
     br_pipeline_abort(run->graph);
     br_watchdog_leave(run->graph);
+    run->graph->state->on_end = NULL;
+    if (run->graph->state->embedded && run->options->guest != NULL)
+        run->options->guest->end(run->options->guest->arg);
     conclude(run, 1);
+    if (run->graph->state->embedded) return 1;
     fflush(NULL);
     _exit(1);
 }
@@ -315,7 +323,7 @@ static int run_stages(struct br_run *run)
     bool back = br_pipeline_ended(graph) && gpus_get_done(run);
     stop_timers(run);
     if (guest->ended != NULL) guest->ended(guest->arg);
-    if (!back) leave(run);
+    if (!back) return leave(run);
     if (br_pipeline_finish(graph, &error) != BR_OK || run->signals > 1 || run->hangs || run->guest_aborted)
         status = 1;
     if (status != 0) br_ranks_fail(graph->ranks, 1, error.text[0] != '\0' ? error.text : "it was aborted");
@@ -334,8 +342,8 @@ int br_pipeline_run(struct br_graph *graph, const struct br_run_options *options
     }
     /* A write past a file size limit or into a closed pipe shall be an error with a message, not the end
      * of the process. */
-    signal(SIGXFSZ, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
+    if (!graph->state->embedded) signal(SIGXFSZ, SIG_IGN);
+    if (!graph->state->embedded) signal(SIGPIPE, SIG_IGN);
     ev_async_init(&run.ended, on_stage_end);
     run.ended.data = &run;
     ev_async_start(run.ev, &run.ended);

@@ -100,6 +100,8 @@ struct br_run_options {
     bool report;                      /* print counters and balance at the end */
     const char *stats_path; /* where the JSON goes, every few seconds and at the end; NULL: nowhere */
     FILE *out;              /* for the report */
+    FILE *errors;           /* for what is wrong with the balance; NULL: stderr */
+    FILE *stats;            /* where the JSON goes at the end, beside stats_path; NULL: nowhere */
 };
 
 /* Starts the graph, watches signals (first SIGINT, SIGTERM or SIGHUP drains, second aborts; SIGUSR1 prints

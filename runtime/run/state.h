@@ -15,6 +15,7 @@
 struct br_change;
 struct br_held;
 struct br_preview;
+struct br_tap;
 struct br_updates;
 struct br_watched;
 
@@ -73,6 +74,7 @@ struct br_stage_state {
 
     /* [nout] that the control interface asks for; see preview.h */
     struct br_preview *_Atomic preview[BR_MAX_PORTS];
+    struct br_tap *_Atomic tap[BR_MAX_PORTS]; /* likewise; see tap.h */
 
     struct br_stage_updates updates;
     const struct br_stage **source; /* [nsources] those before it that take updates, producers first */
@@ -88,6 +90,8 @@ struct br_graph_state {
     _Atomic bool stopping; /* sources are asked to end */
     bool stop_signalled;   /* under the mutex: the same, for sleepers */
     bool left_behind;      /* the run ends without some of its threads */
+    _Atomic bool kept;     /* its memory stays, see br_stage_keep_memory */
+    bool embedded;         /* in another program's process: it takes no signals, and must not end it */
     pthread_mutex_t mutex;
     pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
     void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */

@@ -93,8 +93,8 @@ static void last_resort(int signal)
 
 void br_watchdog_leave(struct br_graph *graph)
 {
-    signal(SIGALRM, last_resort);
-    alarm(LAST_RESORT_S);
+    if (!graph->state->embedded) signal(SIGALRM, last_resort);
+    if (!graph->state->embedded) alarm(LAST_RESORT_S);
     graph->state->left_behind = true;
     uint64_t now = br_clock_ns();
     bool named = false;

@@ -3,6 +3,7 @@
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/preview.h"
+#include "runtime/run/tap.h"
 #include "runtime/run/updates.h"
 
 #include <string.h>
@@ -194,6 +195,11 @@ static int check_result(struct worker *w, int result)
 /* Somebody looks: the frame that is about to be published goes into the preview, too. */
 static void show(struct br_stage *stage, unsigned i, const struct br_frame *frame)
 {
+    struct br_tap *tap = atomic_exchange_explicit(&stage->state->tap[i], NULL, memory_order_acquire);
+    if (tap != NULL) {
+        br_tap_fill(tap, &stage->out[i].stream, frame);
+        atomic_store_explicit(&tap->state, PREVIEW_FILLED, memory_order_release);
+    }
     struct br_preview *preview = atomic_load_explicit(&stage->state->preview[i], memory_order_acquire);
     if (preview == NULL || !br_preview_add(preview, &stage->out[i].stream, frame)) return;
     atomic_store_explicit(&stage->state->preview[i], NULL, memory_order_relaxed);
@@ -206,7 +212,8 @@ static int hand_on(struct worker *w, int result)
     struct br_stage *stage = w->stage;
     int status = BR_OK;
     for (unsigned i = 0; (result & BR_PRODUCED) != 0 && i < stage->nout; i++) {
-        if (atomic_load_explicit(&stage->state->preview[i], memory_order_relaxed) != NULL)
+        if (atomic_load_explicit(&stage->state->preview[i], memory_order_relaxed) != NULL ||
+            atomic_load_explicit(&stage->state->tap[i], memory_order_relaxed) != NULL)
             show(stage, i, w->out[i]);
         status = br_queue_publish(stage->out[i].queue);
         if (status != BR_OK) {

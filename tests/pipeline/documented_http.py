@@ -141,6 +141,8 @@ def test_answers(writes=False):
             if path == "/v1/preview?queue=beams":
                 n.get(path)  # the first request asks the stage's thread for it
                 n.wait_until(lambda _: "pending" not in n.get(path).json)
+            if path == "/v1/tap?queue=beams":
+                n.wait_until(lambda _: n.get(path).code == 200)
             answer = n.ask(path, method, body)
             assert code is None or answer.code == code, (method, path, answer.code, answer.text)
             if code is None:

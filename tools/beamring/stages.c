@@ -13,6 +13,39 @@ static void preamble(void)
          "([pipeline-file.md](pipeline-file.md)).\n");
 }
 
+/* A script in Python, by its name: the reference of its class, which stands behind a colon where there are
+ * several. */
+static int print_script(const char *script, bool markdown)
+{
+    char text[4500];
+    const char *colon = strrchr(script, ':');
+    struct br_config *config = NULL;
+    struct br_graph *graph = NULL;
+    struct br_log log;
+    struct br_error error = {0};
+    int n = colon != NULL ? (int)(colon - script) : (int)strlen(script);
+    snprintf(text, sizeof text, "pipeline: [{stage: python, script: '%.*s'%s%s}]", n, script,
+             colon != NULL ? ", class: " : "", colon != NULL ? colon + 1 : "");
+    br_log_init(&log, stderr, BR_LOG_ERROR);
+    if (br_config_parse(&config, script, text, strlen(text), 0, NULL, &error) == BR_OK)
+        br_graph_read(&graph, config, &log, NULL, true, &error);
+    const struct br_stage_type *type = graph != NULL && graph->nstages > 0 ? graph->stage[0].type : NULL;
+    if (type != NULL)
+        br_reference_print(type, markdown, stdout);
+    else if (config != NULL)
+        br_config_print_errors(config, stderr);
+    br_graph_destroy(graph);
+    br_config_free(config);
+    br_log_destroy(&log);
+    return type != NULL ? 0 : 2;
+}
+
+static bool is_script(const char *name)
+{
+    const char *end = strstr(name, ".py");
+    return end != NULL && (end[3] == '\0' || end[3] == ':');
+}
+
 int cmd_stages(int argc, char **argv)
 {
     const char *wanted = NULL;
@@ -32,6 +65,7 @@ int cmd_stages(int argc, char **argv)
             wanted = argv[i];
         }
     }
+    if (wanted != NULL && is_script(wanted)) return print_script(wanted, markdown);
     struct br_plugins *plugins;
     struct br_error error = {0};
     const struct br_stage_type *type;
