@@ -124,7 +124,7 @@ class Recording:
         new._index = dict(self._index)
         for axis, wanted in indexers.items():
             if axis not in new._index:
-                raise KeyError(f"there is no axis '{axis}'; this recording has {', '.join(self.axes)}")
+                raise KeyError(f"there is not an axis '{axis}'; this recording has {', '.join(self.axes)}")
             old = new._index[axis]
             if isinstance(wanted, (int, np.integer)):
                 at = wanted + len(old) if wanted < 0 else wanted

@@ -163,7 +163,7 @@ int br_stream_from_json(struct br_stage *stage, unsigned i, const char *text, st
     if (s == NULL) return BR_OK; /* an output that is not connected */
     if (!json_is_object(from)) {
         json_decref(from);
-        return br_fail(error, BR_E_INVALID, "the output's description is no JSON object: %.100s", bad.text);
+        return br_fail(error, BR_E_INVALID, "the output's description is not JSON object: %.100s", bad.text);
     }
     int status = read_array(from, &s->array, error);
     if (status == BR_OK) status = read_channels(stage, from, s, error);

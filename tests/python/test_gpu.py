@@ -1,5 +1,6 @@
-"""Frames of a GPU, as other packages take them: by address, shape, type and stream. On a machine without a GPU
-the descriptions are looked at, with memory of the host in its place; CUDA itself must be there for the rest."""
+"""Frames of a GPU, as other packages take them: by address, shape, type and stream. On a machine without a
+GPU the descriptions are looked at, with memory of the host in its place; CUDA itself must be there for the
+rest."""
 import ctypes
 
 import numpy as np
