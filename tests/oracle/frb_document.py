@@ -46,7 +46,7 @@ def pairs(events):
     kinds = [type(e).__name__ for e in events[:3]]
     if kinds != ["StreamStartEvent", "DocumentStartEvent", "MappingStartEvent"] or events[2].anchor or \
             events[2].tag:
-        raise Refused("text", "no mapping")
+        raise Refused("text", "not a mapping")
     i = 3
     while not isinstance(events[i], yaml.MappingEndEvent):
         if not isinstance(events[i], yaml.ScalarEvent) or events[i].anchor or events[i].tag:

@@ -257,7 +257,7 @@ pipeline:
                                       ("ata-snap", "sources: [1], streams: [0],",
                                        "does not say how a nibble is coded"), ("chord-crs", "absent: [77],",
                                                                                "77 is not a source"),
-                                      ("chord-crs", "frame_samples: 100,", "no whole number of packets"),
+                                      ("chord-crs", "frame_samples: 100,", "not a whole number of packets"),
                                       ("chord-crs", "reset_samples: 9e18,", "expected at most a day"),
                                       ("chord-crs", "reset_samples: 9000000000000000000,", "at most a day"),
                                       ("chord-crs", "reset_samples: 1e12,", "at most a day"),

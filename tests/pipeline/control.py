@@ -208,7 +208,7 @@ def test_addresses():
     with harness.scratch() as d:
         for address, words in (("0.0.0.0:0", "token_file"), ("*:8081", "token_file"),
                                ("127.0.0.1", "no port"),
-                               ("127.0.0.1:99999", "port"), ("example.org:80", "no address"),
+                               ("127.0.0.1:99999", "port"), ("example.org:80", "not an address"),
                                ("[::2]:80", "token_file")):
             done = harness.run(d, ENDLESS + f"control: {{listen: \"{address}\"}}\n", status=2)
             assert "pipeline.yaml:5:19" in done.err and words in done.err, (address, done)

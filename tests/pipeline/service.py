@@ -76,7 +76,7 @@ def test_stop():
 def test_orders_that_are_none():
     with node(ENDLESS) as n:
         for body, words in (('{"abort": tru', "line 1, column 13"), ('{\n  "abort": 1}', "'abort'"),
-                            ('{"abrt": true}', "'abrt'"), ("[]", "no object"), ("\0", "line 1"),
+                            ('{"abrt": true}', "'abrt'"), ("[]", "not an object"), ("\0", "line 1"),
                             ('{"abort": true, "abort": false}', "line 1"), ("[" * 60000, "line 1")):
             for path in ("/v1/stop", "/v1/restart"):
                 answer = n.post(path, body)

@@ -209,7 +209,7 @@ pipeline:
                                            (crs, "out: e, pols: 2, sums: 64", "", "no output for them"),
                                            (crs, "out: [e, s], pols: 2", both,
                                             "give `sums`"), (crs, "out: [e, s], pols: 2, sums: 24", both,
-                                                             "no multiple of a packet's 16 samples"),
+                                                             "not a multiple of a packet's 16 samples"),
                                            (crs, "out: e, pols: 2, positions: [0, 1]", "",
                                             "expected one for each of 128 inputs"),
                                            (crs, f"out: e, pols: 2, positions: {[0] * 128}", "",

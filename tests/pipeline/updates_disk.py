@@ -166,7 +166,7 @@ def test_no_file():
         os.mkfifo(os.path.join(n.directory, "pipe.h5"))
         os.mkdir(os.path.join(n.directory, "directory.h5"))
         os.symlink("/dev/zero", os.path.join(n.directory, "zero.h5"))
-        for name, words in (("pipe.h5", "no regular file"), ("zero.h5", "no regular file"),
+        for name, words in (("pipe.h5", "not a regular file"), ("zero.h5", "not a regular file"),
                             ("directory.h5", "a directory"), ("not.h5", "cannot open")):
             answer = n.post("/v1/update", update(name, name))
             assert answer.code == 400 and words in answer.json["error"], answer.text

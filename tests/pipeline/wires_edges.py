@@ -173,7 +173,7 @@ def test_addresses_of_senders():
             to = lambda more: text + f"  - {{stage: packetize, in: {in_}, format: {name}, {more}}}\n"
             refused(d, to('destinations: [{address: "no.such.host.invalid:1"}]'), "no.such.host.invalid", 1)
             for bad in ("nowhere", "127.0.0.1:65536", "127.0.0.1:"):
-                refused(d, to(f'destinations: [{{address: "{bad}"}}]'), "no address", 2)
+                refused(d, to(f'destinations: [{{address: "{bad}"}}]'), "not an address", 2)
             refused(d, to("destinations: []"), "destinations", 2)
         many = "destinations: [" + ", ".join(f'{{address: "127.0.0.1:{p}"}}' for p in range(5000, 5010)) + "]"
         refused(d,

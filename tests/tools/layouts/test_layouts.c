@@ -88,7 +88,7 @@ static void find_accesses_out_of_line(void **state)
     struct layouts_access access = {.bytes = 8};
     layouts_lane(&access, 5, 12);
     layouts_access(pass, &access);
-    assert_non_null(strstr(report.last, "no multiple"));
+    assert_non_null(strstr(report.last, "not a multiple"));
     layouts_end(pass, 0, 1);
     assert_int_equal(fails(&report), 1);
 }
