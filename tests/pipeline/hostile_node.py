@@ -205,6 +205,10 @@ def test_no_request_holds_the_loop_up():
                 if "pending" not in ask("GET", f"/v1/preview?queue=field&item={item}").json:
                     break
                 time.sleep(0.05)
+        for _ in range(50):
+            if ask("GET", "/v1/tap?queue=field", codes=(200, 204)).code == 200:
+                break
+            time.sleep(0.05)
         ask("GET", "/nothing", codes=(404,))
         ask("GET", "/metrics?open", codes=(200,))
         ask("POST", "/v1/log", {"level": "note"})
