@@ -1,6 +1,7 @@
 /* bad_disk.c - for tests, to be preloaded: what happens to files below the directory BAD_DISK, as the
  * first word of the file BAD_DISK_DOES says: "full" (no room), "full_late" (it cannot be asked for room,
- * and then has none), "full_at_end" (it shows when the file is to be on the disk), "hangs" (until it says something else), or anything else: nothing. */
+ * and then has none), "full_at_end" (it shows when the file is to be on the disk), "hangs" (until it says
+ * something else), or anything else: nothing. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
