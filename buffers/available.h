@@ -1,4 +1,4 @@
-/* available.h - how much memory this process can still touch. Private to buffers/. */
+/* available.h - how much memory this process can still touch. Not for stages. */
 #ifndef BEAMRING_BUFFERS_AVAILABLE_H
 #define BEAMRING_BUFFERS_AVAILABLE_H
 

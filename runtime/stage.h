@@ -202,6 +202,8 @@ BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
 /* --- for every callback --- */
 
 BR_API const char *br_stage_name(const struct br_stage *stage);
+/* When the pipeline was read from its file: Unix time in ns, the same for all stages of a process. */
+BR_API int64_t br_stage_run_ns(const struct br_stage *stage);
 
 /* The GPU on which the stage runs, or -1 for the CPU. In configure, before any br_stage_decline_gpu: where it
  * would run. */
@@ -226,9 +228,9 @@ BR_API int br_stage_fail(struct br_stage *stage, int status, const char *format,
 BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* In configure: reports a mistake that prevents a run but not the display of the pipeline, such as an output
- * file that already exists. For `beamring run` it is br_stage_fail_at. For `check` and `graph` it logs a
- * warning and returns BR_OK. */
+/* In configure: reports what prevents a run but not the display of the pipeline, such as an output file that
+ * exists. `run` fails as with br_stage_fail_at, with status 1 if the file has no mistakes; `check` and
+ * `graph` log a warning and go on: BR_OK. */
 BR_API int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -157,12 +157,19 @@ static double least_step(const struct br_stream *s)
 
 const char *hints_doubt(const struct br_stream *s, char *text, size_t size)
 {
-    bool field = br_array_axis(&s->array, "dish") >= 0 && s->nzones == 1 && s->zone[0].factor == 1 &&
-                 s->zone[0].downsample == 1;
+    bool inputs = br_array_axis(&s->array, "dish") >= 0 || br_array_axis(&s->array, "input") >= 0;
+    bool field = inputs && s->nzones == 1 && s->zone[0].factor == 1 && s->zone[0].downsample == 1;
     if (!field || s->nchannels == 0) return NULL;
+    double top = 0;
+    for (size_t i = 0; i < s->nchannels; i++) top = fmax(top, s->freq_mhz[i]);
     double sample_ns = (double)s->sample_ns.num / (double)s->sample_ns.den, width = s->width_mhz[0],
            step = least_step(s), product = width * sample_ns * 1e-3;
-    if (!(fabs(product - 1) <= 0.01))
+    if (top < 5)
+        snprintf(
+            text, size,
+            "all channels are below 5 MHz (the highest is at %.9g MHz); expected MHz in `freq_mhz`, not GHz",
+            top);
+    else if (!(fabs(product - 1) <= 0.01))
         snprintf(
             text, size,
             "channels of %.9g MHz and samples of %.9g ns: width x sample time is %.4g, and 1 where channels "

@@ -45,10 +45,10 @@ int hints_sideband(const struct br_stream_hints *hints, const char *file, const 
 /* One unit of the last digit of a decimal number as it stands in a header: "2.56" has 0.01, "1e-3" 1e-3. */
 double hints_precision(const char *number);
 
-/* NULL, or what is odd about the channels of an electric field, written into `text` for a warning: width
- * times sample time is not 1 within 1 %, or channels are more than twice as wide as they lie apart. A
- * comb, channels further apart than they are wide, is nothing odd: a node of a correlator has every n-th
- * channel. */
+/* NULL, or what is odd about the channels of an electric field or its packets, written into `text` for a
+ * warning: all are below 5 MHz, as if GHz were given; width times sample time is not 1 within 1 %; or
+ * channels are more than twice as wide as they lie apart. A comb, channels further apart than they are wide,
+ * is not odd: a node of a correlator has every n-th channel. */
 const char *hints_doubt(const struct br_stream *stream, char *text, size_t size);
 
 #endif

@@ -1,5 +1,4 @@
 /* GUPPI RAW files: blocks one behind the other, placed in time by their packet numbers. */
-#include "formats/guppi/guppi_reader.h"
 #include "buffers/regular_file.h"
 #include "formats/common/hints.h"
 #include "formats/guppi/guppi_times.h"
@@ -8,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +88,7 @@ static int block_first(struct scan *s, const char *path, uint64_t at, const stru
 static int settle_polarisations(struct scan *s, const char *path, struct guppi_header *h)
 {
     unsigned npol = s->caller->hints->npol;
-    if (!h->npol_open) return BR_OK;
+    if (!h->npol_open || s->caller->run == NULL) return BR_OK;
     if (npol == 0)
         return caller_fail_at(
             s->caller, "files",
@@ -139,7 +139,6 @@ static int add_block(struct scan *s, size_t file, uint64_t at, uint64_t left, co
     *x = (struct extent){.file = file,
                          .offset = at + h->header_bytes,
                          .first = first,
-                         .begin = first,
                          .end = first + h->samples,
                          .channel = (uint32_t)channel,
                          .stride_time = h->time_first ? sample : 2 * h->npol,
@@ -296,9 +295,80 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
     return status == BR_OK ? reading_check_first(caller, files->path[0], e->first) : status;
 }
 
+/* --- facts ------------------------------------------------------------------------------------------- */
+
+static void print_header(struct caller *caller, const struct guppi_header *h)
+{
+    const char *const names[] = {"SRC_NAME", "TELESCOP", "BACKEND"}, *const values[] = {
+                                                                         h->source, h->telescope, h->backend};
+    for (int i = 0; i < 3; i++)
+        if (values[i][0] != '\0') caller_fact(caller, names[i], "%s", values[i]);
+    if (h->time_first)
+        caller_fact(caller, "array",
+                    "int8x2 [time %" PRIu64 "][freq %zu][pol %zu] in a block, overlap %" PRIu64 " samples",
+                    h->samples, h->nchan, h->npol, h->overlap);
+    else
+        caller_fact(caller, "array",
+                    "int8x2 [dish %zu][freq %zu][time %" PRIu64 "][pol %zu] in a block, overlap %" PRIu64
+                    " samples",
+                    h->nants, h->nchan, h->samples, h->npol, h->overlap);
+    if (h->npol_open)
+        caller_fact(caller, "",
+                    "if NPOL = 2 is two polarisations; say which: `stream: {npol: 2}`, or {npol: 1} for one");
+    caller_fact(caller, "channels", "%zu around %.10g MHz, %.10g MHz in all%s", h->nchan, h->obsfreq_mhz,
+                fabs(h->obsbw_mhz), h->obsbw_mhz < 0 ? ", descending" : "");
+    caller_sideband(caller, h->obsbw_mhz > 0 ? BR_SIDEBAND_UPPER : BR_SIDEBAND_LOWER);
+    caller_fact(caller, "base sample", "%.10g us (%" PRId64 "/%" PRId64 " ns)",
+                1e-3 * (double)h->sample_ns.num / (double)h->sample_ns.den, h->sample_ns.num,
+                h->sample_ns.den);
+}
+
+static void print_start(struct caller *caller, const char *path, const struct scan *s, uint64_t packets)
+{
+    struct guppi_header h = s->like;
+    const char *from;
+    struct br_error error = {0};
+    if (!h.have_epoch) {
+        caller_fact(caller, "start", "not in the file: give `stream: {epoch_ns: ...}`");
+    } else if (guppi_settle_epoch(&h, path, s->least_pktidx, h.samples - h.overlap, packets, NULL, &from,
+                                  &error) != BR_OK) {
+        caller_fact(caller, "start", "open: %s", error.text);
+    } else {
+        double sample_ns = (double)h.sample_ns.num / (double)h.sample_ns.den;
+        caller_time(caller, "start", h.epoch_ns + llround((double)s->e->first * sample_ns));
+        caller_fact(caller, "", "%s", from);
+    }
+}
+
+/* The blocks of a file, as they are joined for replay: what the end of a block repeats counts once. */
+static int info(struct caller *caller, const char *path)
+{
+    struct extents e = {.files = {1, &path}};
+    struct scan s = {.caller = caller, .e = &e, .text = caller_alloc(caller, HEADER_ROOM)};
+    int status = scan_file(&s, 0);
+    e.extent = caller_keep(caller, e.extent, e.count * sizeof *e.extent);
+    if (status != BR_OK) return status;
+    const struct guppi_header *h = &s.like;
+    uint64_t packets = h->have_pktidx ? guppi_packets(h) : 0, there = 0;
+    e.stream.sample_ns = h->sample_ns;
+    caller_fact(caller, NULL, "GUPPI RAW");
+    print_header(caller, h);
+    caller_fact(caller, "blocks", "%zu of %" PRIu64 " bytes", e.count, h->blocsize);
+    if (e.count > 0) {
+        status = s.by_steps ? place_by_steps(&s, &packets) : BR_OK;
+        if (status == BR_OK) status = extents_join(caller, &e, INFINITY);
+        if (status != BR_OK) return status;
+        for (size_t i = 0; i < e.count; i++) there += e.extent[i].end - e.extent[i].begin;
+        caller_fact(caller, "samples",
+                    "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s; %" PRIu64 " of them missing", e.first,
+                    e.last, e.period, (double)e.period * br_stream_sample_s(&e.stream), e.period - there);
+    } else {
+        caller_fact(caller, "samples", "no whole block");
+    }
+    print_start(caller, path, &s, packets);
+    return BR_OK;
+}
+
 static const struct reader reader = EXTENTS_READER(describe);
-const struct format format_guppi = {.name = "guppi",
-                                    .sideband = "the sign of OBSBW",
-                                    .probe = guppi_probe,
-                                    .info = guppi_info,
-                                    .reader = &reader};
+const struct format format_guppi = {
+    .name = "guppi", .sideband = "the sign of OBSBW", .probe = guppi_probe, .info = info, .reader = &reader};

@@ -132,7 +132,6 @@ static int add_frame(void *self, size_t file)
     *x = (struct extent){.file = file,
                          .offset = frame->offset,
                          .first = f.first,
-                         .begin = f.first,
                          .end = f.first + samples,
                          .channel = (uint32_t)group,
                          .stride_time = f.stride_time,

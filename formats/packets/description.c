@@ -483,12 +483,12 @@ int packet_description_load(struct packet_description **description, const char 
         int status = br_config_load(&config, name, 0, NULL, error);
         return status == BR_OK ? make(description, base_name(config, name), config, error) : status;
     }
-    /* The search of `include:` finds it. */
     if (strpbrk(name, "\"\\$\n") != NULL)
-        return br_fail(error, BR_E_INVALID, "'%.60s' is no name of a packet description", name);
+        return br_fail(error, BR_E_INVALID, "'%.60s' is not a name of a packet description", name);
     int length = snprintf(text, sizeof text, "include: \"packets/%s.yaml\"\n", name);
     int status = br_config_parse(&config, name, text, (size_t)length, 0, NULL, error);
-    return status == BR_OK ? make(description, base_name(config, name), config, error) : status;
+    if (status == BR_OK) status = make(description, base_name(config, name), config, error);
+    return status == BR_OK ? BR_OK : packet_no_preset(name, status, error);
 }
 
 void packet_description_free(struct packet_description *description)

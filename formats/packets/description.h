@@ -108,6 +108,13 @@ struct packet_description {
     struct packet_ids sources, streams; /* defaults; count 0: the node must say them */
 };
 
+/* The names of the descriptions in config/packets/, NULL-terminated. */
+extern const char *const packet_presets[];
+
+/* For an error of reading the preset `name`: if no such file was found, the error says which presets there
+ * are. Returns its status. */
+int packet_no_preset(const char *name, int status, struct br_error *error);
+
 /* Reads a description: a path, or the name of one in the folder packets/ of the configuration
  * directory ("chord-crs"). Mistakes come all together, each "file:line:column: ...", a line each, as
  * far as the error has room. Free with packet_description_free. Errors: BR_E_INVALID, BR_E_NO_MEMORY. */

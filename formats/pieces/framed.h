@@ -1,5 +1,5 @@
-/* framed.h - recordings that are a sequence of whole frames, each row-major with its own number of time steps:
- * products that `record` wrote and in which time is not slowest, and kotekan's arrays.
+/* framed.h - recordings that are a sequence of whole frames, each row-major with its own number of time
+ * steps: products that `record` wrote and in which time is not slowest, and kotekan's arrays.
  *
  * A block is one file or one frame of it. Blocks follow each other in time; what a later one repeats is
  * delivered once, and what lacks between them is missing. */
@@ -30,7 +30,7 @@ struct framed {
     unsigned threads;
     bool direct;
     bool checked; /* decode says which cells are valid */
-    /* From the bytes of `steps` time steps in the file to ours; NULL: they are alike. `valid` as `checked`. */
+    /* From the bytes of `steps` time steps in the file to ours; NULL: they are alike. `valid` if checked. */
     void (*decode)(const void *self, size_t steps, const uint8_t *raw, void *to, uint8_t *valid);
 
     /* while running */
@@ -47,8 +47,8 @@ struct framed {
     struct pool *pool;
 };
 
-/* Sorts the blocks and joins them; the rest of `f` above "while running" is complete. Errors at `files`: a gap
- * of more than max_gap_s, no whole sample. */
+/* Sorts the blocks and joins them; the rest of `f` above "while running" is complete. Errors at `files`: a
+ * gap of more than max_gap_s, no whole sample. */
 int framed_join(struct caller *caller, struct framed *f, double max_gap_s);
 
 /* Of every such reader, whose `self` begins with a struct framed. */

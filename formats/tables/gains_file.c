@@ -59,7 +59,7 @@ static bool write_all(hid_t file, const struct gains_file *g)
                 text(file, "sideband", g->sideband) && text(file, "polarisations", g->polarisations) &&
                 text(file, "telescope", g->telescope) && text(file, "source", g->source) &&
                 text(file, "visibilities", g->visibilities) && text(file, "digest", digest) &&
-                text(file, "flags", "0 good, 1 dead, 2 weak, 3 misfit, 4 unsolved") &&
+                text(file, "flags", "0 good, 1 dead, 2 weak, 3 misfit, 4 no result") &&
                 attribute(file, "begin_ns", H5T_NATIVE_INT64, &g->begin_ns) &&
                 attribute(file, "end_ns", H5T_NATIVE_INT64, &g->end_ns);
     H5Tclose(number);

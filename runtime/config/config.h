@@ -34,8 +34,9 @@ struct br_node {
 
 struct br_config; /* owns the tree, an arena, and the list of errors */
 
-/* Loads a file. `set` is [nset] texts "a.b=value". *config is made even when the file has errors (then
- * br_config_errors() > 0 and the root may be NULL); only no memory returns non-zero. */
+/* Loads a file, or the standard input for "-". `set` is [nset] texts "a.b=value". *config is made even when
+ * the file has errors (then br_config_errors() > 0 and the root may be NULL); only no memory returns
+ * non-zero. */
 int br_config_load(struct br_config **config, const char *path, size_t nset, const char *const *set,
                    struct br_error *error);
 

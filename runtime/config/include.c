@@ -236,7 +236,10 @@ static int load(struct br_config *config, const char *path, const struct br_node
 {
     /* Opening must not wait for the other end of a pipe that an include names by mistake; a first file may be
      * a pipe. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | (at != NULL ? O_NONBLOCK : 0));
+    bool standard = at == NULL && strcmp(path, "-") == 0; /* what it includes is relative to here */
+    int fd = standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                      : open(path, O_RDONLY | O_CLOEXEC | (at != NULL ? O_NONBLOCK : 0));
+    if (standard) path = "stdin";
     struct stat status;
     *root = NULL;
     if (fd < 0 || fstat(fd, &status) != 0) {

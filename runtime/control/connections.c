@@ -26,6 +26,21 @@ void connections_remove(struct connections *connections, struct connection *conn
     free(connection);
 }
 
+void connections_make_room(struct connections *connections, unsigned most)
+{
+    struct connection *oldest = NULL; /* the list begins with the newest one */
+    unsigned open = 0;
+    for (struct connection *c = connections->first; c != NULL; c = c->next) {
+        if (c->gone) continue;
+        open++;
+        if (c == connections->first) continue; /* it has come just now */
+        if (!c->known || (!c->busy && (oldest == NULL || oldest->known))) oldest = c;
+    }
+    if (open <= most || oldest == NULL) return;
+    oldest->gone = true;
+    shutdown(oldest->fd, SHUT_RDWR);
+}
+
 void connections_sweep(struct connections *connections)
 {
     for (struct connection *c = connections->first; c != NULL; c = c->next) {

@@ -13,6 +13,8 @@ struct connection {
     int fd;
     bool busy;  /* a request is being answered */
     bool ended; /* the other side had ended at the last look */
+    bool known; /* has sent a request that was not refused: it has the token, where there is one */
+    bool gone;  /* was ended here, and the library is yet to hear of it */
     struct connection *next;
 };
 
@@ -24,6 +26,10 @@ struct connections {
 /* NULL without memory. */
 struct connection *connections_add(struct connections *connections, int fd);
 void connections_remove(struct connections *connections, struct connection *connection);
+
+/* Where more than `most` are open, ends the oldest one that is not known; where all are, the oldest one that
+ * waits for nothing. So that strangers, idle or slow, shut nobody out. */
+void connections_make_room(struct connections *connections, unsigned most);
 
 /* Ends those that were idle and ended at the last look, too. */
 void connections_sweep(struct connections *connections);

@@ -57,7 +57,9 @@ int node_load(const struct br_node_options *o, struct node_pipeline *pipeline, b
             print_for_others(o, pipeline->config, out);
         else
             br_config_print_errors(pipeline->config, out);
-        return 2;
+        bool file_is_right =
+            pipeline->graph != NULL && br_config_errors(pipeline->config) == pipeline->graph->not_now;
+        return file_is_right ? 1 : 2;
     }
     if (status == BR_OK) return 0;
     fprintf(out, "beamring: %s\n", error.text);

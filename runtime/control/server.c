@@ -273,7 +273,14 @@ static bool take_body(struct deferred *pending, const char *data, size_t size)
     return true;
 }
 
-static void set_busy(struct MHD_Connection *connection, bool busy);
+/* Where there was no memory for it, one that nobody looks at. */
+static struct connection *connection_of(struct MHD_Connection *connection)
+{
+    static struct connection none;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info != NULL && info->socket_context != NULL ? info->socket_context : &none;
+}
 
 /* Called when the headers are there, for each part of the body, and behind it. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path,
@@ -284,10 +291,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     struct server *server = arg;
     struct deferred *pending = *state;
     enum MHD_Result result;
-    set_busy(connection, true);
+    connection_of(connection)->busy = true;
     if (pending == NULL) {
         const struct control_route *route;
         if (refused(server, connection, method, path, &route, &result)) return result;
+        connection_of(connection)->known = true;
         *state = pending = calloc(1, sizeof *pending);
         if (pending == NULL) return MHD_NO;
         pending->route = route;
@@ -306,7 +314,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 {
     (void)arg, (void)how;
     struct deferred *pending = *state;
-    set_busy(connection, false);
+    connection_of(connection)->busy = false;
     if (pending == NULL) return;
     if (pending->answered) free(pending->answer.body); /* whoever asked has gone */
     free(pending->body);
@@ -320,18 +328,12 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
     struct server *server = arg;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         *state = info != NULL ? connections_add(&server->connections, info->connect_fd) : NULL;
-    else
+        connections_make_room(&server->connections, SERVER_CONNECTIONS - SERVER_ROOM);
+    } else {
         connections_remove(&server->connections, *state);
-}
-
-static void set_busy(struct MHD_Connection *connection, bool busy)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct connection *one = info != NULL ? info->socket_context : NULL;
-    if (one != NULL) one->busy = busy;
+    }
 }
 
 /* --- answers that come later --- */

@@ -18,6 +18,7 @@ struct server;
 /* Bounds. */
 enum {
     SERVER_CONNECTIONS = 512,
+    SERVER_ROOM = 32,          /* of these are kept free: an idle stranger goes when another one comes */
     SERVER_MEMORY = 32 * 1024, /* of a connection, for its request's headers */
     SERVER_BODY = 64 * 1024,   /* of a request */
     SERVER_TIMEOUT_S = 10      /* without progress */

@@ -101,6 +101,8 @@ struct br_graph {
 
     struct br_ranks *ranks; /* not owned; NULL: this is no rank of a job */
     bool only_shown;        /* nothing is going to run */
+    unsigned not_now;       /* mistakes that are not the file's, see br_stage_fail_run_at */
+    int64_t run_ns;         /* Unix time of br_graph_build */
     bool sideband_told;     /* see br_stage_sideband */
     double watchdog_s;      /* a call on a GPU that takes longer ends the run; 0: never */
     double stall_s;         /* a rank that gives no sign of life for longer counts as failed */

@@ -233,6 +233,24 @@ static unsigned read_override(struct br_config *config, const struct br_node *no
     return bits;
 }
 
+/* An epoch in other units than nanoseconds would be in January 1970: an error if it is a time of our days in
+ * seconds, milliseconds or microseconds. */
+static void check_epoch(struct br_graph *graph, const struct br_node *at, int64_t epoch)
+{
+    static const struct {
+        const char *name;
+        int64_t ns;
+    } units[] = {{"seconds", 1000000000}, {"milliseconds", 1000000}, {"microseconds", 1000}};
+    static const int64_t year_2000 = 946684800, year_2100 = 4102444800;
+    for (size_t i = 0; at != NULL && i < sizeof units / sizeof *units; i++) {
+        int64_t per_s = 1000000000 / units[i].ns;
+        if (epoch < year_2000 * per_s || epoch > year_2100 * per_s) continue;
+        br_config_error(graph->config, at,
+                        "stream: epoch_ns: %lld looks like Unix time in %s; expected nanoseconds: %lld",
+                        (long long)epoch, units[i].name, (long long)epoch * units[i].ns);
+    }
+}
+
 void br_graph_read_hints(struct br_graph *graph, const struct br_node *node)
 {
     static const char *const also[] = {"freq_mhz", NULL};
@@ -247,6 +265,7 @@ void br_graph_read_hints(struct br_graph *graph, const struct br_node *node)
     if (br_config_fill(graph->config, node, hint_params, also, &p) > 0) return;
     const struct br_node *freq = br_node_get(node, "freq_mhz");
     if (freq != NULL) read_frequencies(graph, freq);
+    check_epoch(graph, br_node_get(node, "epoch_ns"), p.epoch);
     hints->have_epoch = br_node_get(node, "epoch_ns") != NULL;
     hints->epoch_ns = p.epoch;
     hints->sample_ns = p.sample;

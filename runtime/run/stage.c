@@ -78,6 +78,11 @@ const void *br_stage_running(const struct br_stage *stage)
     return NULL;
 }
 
+int64_t br_stage_run_ns(const struct br_stage *stage)
+{
+    return stage->graph->run_ns;
+}
+
 const char *br_stage_name(const struct br_stage *stage)
 {
     return stage->name;
@@ -124,7 +129,10 @@ int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (!stage->graph->only_shown) return br_stage_fail_at(stage, param, "%s", text);
+    if (!stage->graph->only_shown) {
+        stage->graph->not_now++;
+        return br_stage_fail_at(stage, param, "%s", text);
+    }
     br_stage_warn(stage, "%s: %s; it could not run now", param, text);
     return BR_OK;
 }

@@ -6,6 +6,7 @@
  * counters means, and what to say. */
 #include "stages/capture/capture.h"
 #include "buffers/clock.h"
+#include "formats/common/hints.h"
 #include "formats/common/text.h"
 #include "runtime/stage_updates.h"
 #include "stages/capture_description.h"
@@ -166,6 +167,8 @@ static int configure(struct br_stage *stage, void *self)
     if (packet_layout_make(&c->layout, c->description, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     status = packet_stage_stream(stage, &c->layout, c->description, out);
+    char doubt[256];
+    if (status == BR_OK && hints_doubt(out, doubt, sizeof doubt) != NULL) br_stage_warn(stage, "%s", doubt);
     if (status == BR_OK) status = set_epoch(stage, c, out);
     if (status == BR_OK) status = set_start(stage, c, out);
     if (status == BR_OK) status = capture_make_counters(stage, c);

@@ -2,6 +2,7 @@
 #include "stages/dump/dump.h"
 #include "formats/common/fileio.h"
 #include "formats/common/order.h"
+#include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/dump_description.h"
 
@@ -93,7 +94,9 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'",
                                 s->prefix);
     if (strlen(s->directory) > 600) return br_stage_fail_at(stage, "directory", "the name is too long");
-    int status = measure(stage, s, in);
+    int status = names_plain(stage, "directory", s->directory);
+    if (status == BR_OK) status = names_plain(stage, "prefix", s->prefix);
+    if (status == BR_OK) status = measure(stage, s, in);
     if (status != BR_OK) return status;
     const char *why = dump_format_of(s->format)->refuses(in);
     if (why != NULL) return br_stage_fail_at(stage, "format", "%s", why);

@@ -46,6 +46,17 @@ int files_earlier(const char *directory, const char *prefix, bool away, char *fo
     return BR_OK;
 }
 
+int files_directory(const char *directory, struct br_error *error)
+{
+    char path[FILES_PATH];
+    snprintf(path, sizeof path, "%s", directory);
+    if (fileio_make_directory(path) != 0)
+        return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", directory, strerror(errno));
+    if (access(directory, W_OK | X_OK) != 0)
+        return br_fail(error, BR_E_IO, "cannot write to the directory %s: %s", directory, strerror(errno));
+    return BR_OK;
+}
+
 int files_create(struct files *files, size_t count, struct br_error *error)
 {
     files->count = count;
@@ -54,14 +65,6 @@ int files_create(struct files *files, size_t count, struct br_error *error)
     for (size_t i = 0; files->fd != NULL && i < count; i++) files->fd[i] = -1;
     if (files->fd == NULL || files->size == NULL)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu files", count);
-
-    char path[FILES_PATH];
-    snprintf(path, sizeof path, "%s", files->directory);
-    if (fileio_make_directory(path) != 0)
-        return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", files->directory, strerror(errno));
-    if (access(files->directory, W_OK | X_OK) != 0)
-        return br_fail(error, BR_E_IO, "cannot write to the directory %s: %s", files->directory,
-                       strerror(errno));
 
     struct rlimit limit;
     files->keep_open = getrlimit(RLIMIT_NOFILE, &limit) == 0;

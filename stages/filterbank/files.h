@@ -27,9 +27,12 @@ struct files {
  * BR_E_IO. */
 int files_earlier(const char *directory, const char *prefix, bool away, char *found, struct br_error *error);
 
-/* Makes the directory and those above it if there is none, and asks the system for as many open files as are
- * needed; with fewer than that, files are opened for each write. Errors: BR_E_NO_MEMORY, BR_E_IO. Free with
- * files_destroy, also after a failure. */
+/* Makes the directory and those above it if there is none. Errors: BR_E_IO: it cannot be made or written to.
+ */
+int files_directory(const char *directory, struct br_error *error);
+
+/* Asks the system for as many open files as are needed; with fewer than that, files are opened for each
+ * write. Errors: BR_E_NO_MEMORY. Free with files_destroy, also after a failure. */
 int files_create(struct files *files, size_t count, struct br_error *error);
 
 /* Creates file i with these bytes. */

@@ -7,6 +7,7 @@
 #include "formats/tables/beam_table.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/filterbank/files.h"
 #include "stages/filterbank/missing.h"
@@ -26,6 +27,7 @@ struct filterbank {
     double src_raj, src_dej, max_gap_s;
     int64_t telescope_id, machine_id;
     bool overwrite;
+    struct names names;
 
     unsigned step; /* base samples per sample of the files */
     size_t nbeams, nbands;
@@ -37,7 +39,7 @@ struct filterbank {
     struct missing *missing; /* [band] */
     void *scratch;           /* rows of ROWS_BEAMS beams */
     size_t chunk;            /* steps that fit */
-    bool open;
+    bool open, named;
     unsigned part;          /* from 1: files after a long hole are further parts */
     uint64_t next;          /* the step that is to be written next */
     uint64_t written;       /* steps in all */
@@ -47,10 +49,11 @@ struct filterbank {
 static const char *const values_choices[] = {"levels", "intensity", NULL};
 static const struct br_param params[] = {
     BR_PARAM("directory", BR_P_PATH, struct filterbank, directory,
-             "where the files go; it is made if there is none", .def = "."),
-    BR_PARAM("prefix", BR_P_STRING, struct filterbank, prefix,
-             "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil",
-             .def = "beam"),
+             "where the files go; it is made if there is none" NAMES_HELP, .def = "."),
+    BR_PARAM(
+        "prefix", BR_P_STRING, struct filterbank, prefix,
+        "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil" NAMES_HELP,
+        .def = "beam"),
     BR_PARAM("beams", BR_P_INTS, struct filterbank, beams, "numbers of the beams to write; default all",
              .min = 0, .max = 1 << 20),
     BR_PARAM(
@@ -151,6 +154,8 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(
             stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
             fb->prefix);
+    status = names_configure(&fb->names, stage, &fb->directory, &fb->prefix, fb->overwrite);
+    if (status != BR_OK) return status;
     status = br_stage_writes_files(stage, br_stage_given(stage, "prefix") ? "prefix" : "directory",
                                    fb->directory, fb->prefix, ".fil");
     if (status != BR_OK) return status;
@@ -160,7 +165,7 @@ static int configure(struct br_stage *stage, void *self)
         status = br_stage_fail_run_at(
             stage, "directory",
             "%s exists and would be lost; move it away, choose another directory or prefix, "
-            "or set overwrite: true",
+            "perhaps with {start} in it, or set overwrite: true",
             found);
     if (status != BR_OK) return status;
     fb->step = in->zone[0].downsample;
@@ -179,6 +184,26 @@ static int configure(struct br_stage *stage, void *self)
     fb->bands = br_stage_alloc(stage, in->nchannels * sizeof *fb->bands);
     fb->nbands = sigproc_bands(in, fb->bands, br_stage_alloc(stage, in->nchannels * sizeof(uint32_t)));
     if (fb->nbands == 0) return br_no_memory(stage, in->nchannels * sizeof *fb->bands);
+    return BR_OK;
+}
+
+/* Makes the directory and takes the names of all files, as soon as they are known. */
+static int take_names(struct br_stage *stage, struct filterbank *fb)
+{
+    struct br_error error = {0};
+    char found[FILES_PATH], table[FILES_PATH];
+    if (files_directory(fb->directory, &error) != BR_OK ||
+        earlier_claim(&fb->claim, fb->directory, fb->prefix, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    fb->named = true;
+    if (files_earlier(fb->directory, fb->prefix, fb->overwrite, found, &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
+    if (fb->names.late && found[0] != '\0')
+        return br_stage_fail(stage, BR_E_IO, "%s exists and would be lost; move it away, or use {run}",
+                             found);
+    snprintf(table, sizeof table, "%.4000s/%.150ss.csv", fb->directory, fb->prefix);
+    if (beam_table_write(table, br_stage_input(stage, 0), &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
     return BR_OK;
 }
 
@@ -209,18 +234,9 @@ static int start(struct br_stage *stage, void *self)
     fb->files.directory = fb->directory;
     fb->files.name = file_name;
     fb->files.owner = fb;
-    char found[FILES_PATH];
-    snprintf(found, sizeof found, "%s", fb->directory);
-    fileio_make_directory(found); /* files_create says what is wrong */
-    if (earlier_claim(&fb->claim, fb->directory, fb->prefix, &error) != BR_OK ||
-        files_earlier(fb->directory, fb->prefix, fb->overwrite, found, &error) != BR_OK ||
-        files_create(&fb->files, fb->nbands * fb->nbeams, &error) != BR_OK)
+    if (files_create(&fb->files, fb->nbands * fb->nbeams, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
-    char table[FILES_PATH];
-    snprintf(table, sizeof table, "%.4000s/%.150ss.csv", fb->directory, fb->prefix);
-    if (beam_table_write(table, br_stage_input(stage, 0), &error) != BR_OK)
-        return br_stage_fail(stage, error.status, "%s", error.text);
-    return BR_OK;
+    return fb->names.late ? BR_OK : take_names(stage, fb);
 }
 
 /* Begins all files, step `first` being their sample 0. */
@@ -317,6 +333,11 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct br_error error = {0};
     int status = BR_OK;
     if (in == NULL) return BR_FINISHED;
+    if (!fb->named) {
+        names_fill(&fb->names, stage, in->first);
+        status = take_names(stage, fb);
+        if (status != BR_OK) return status;
+    }
 
     fb->stage = stage;
     uint64_t first = in->first / fb->step, skip = 0;

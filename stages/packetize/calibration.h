@@ -18,12 +18,12 @@
 
 struct calibration {
     size_t nbeams, nchannels;
-    size_t steps;           /* of a minichunk, even */
-    const float *deviation; /* [nchannels] square root of the noise variance asked for */
-    double follow;          /* time constant in steps; 0: every minichunk for itself */
-    struct br_parallel parallel;  /* beams are divided among its threads; zero: none */
-    struct br_follow_clock clock; /* of [beam][freq] */
-    struct br_follow *state;      /* [beam][freq] */
+    size_t steps;                      /* of a minichunk, even */
+    const float *deviation;            /* [nchannels] square root of the noise variance asked for */
+    double follow;                     /* time constant in steps; 0: every minichunk for itself */
+    struct br_parallel parallel;       /* beams are divided among its threads; zero: none */
+    struct br_follow_clock clock;      /* of [beam][freq] */
+    struct br_follow *state;           /* [beam][freq] */
     struct calibration_weight *weight; /* [worker][steps + 1] */
     float *row;                        /* [worker][2 nchannels] */
 };

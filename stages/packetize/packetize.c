@@ -22,6 +22,7 @@ static const struct br_param destination_fields[] = {
              .min = 0, .max = 1 << 24),
     {0},
 };
+static const char *const orders[] = {"pol_dish", "dish_pol", NULL};
 static const struct br_param params[] = {
     BR_PARAM("format", BR_P_CHOICE, struct packetize, format, "what the receivers speak", .required = true,
              .choices = format_choices),
@@ -107,6 +108,12 @@ static const struct br_param params[] = {
     BR_PARAM("streams", BR_P_INTS, struct packetize, streams,
              "ids of the streams; default: the description's", .min = 0, .max = PACKET_MAX_IDS - 1,
              .formats = "packets"),
+    BR_PARAM("order", BR_P_CHOICE, struct packetize, order,
+             "what the number of an input means, as in unpack: pol x dishes + dish, or dish x pols + pol",
+             .def = "pol_dish", .choices = orders, .formats = "packets"),
+    BR_PARAM("positions", BR_P_INTS, struct packetize, positions,
+             "for each input pol x dishes + dish, as in unpack; -1: it is no dish and sends zero samples",
+             .min = -1, .max = 1 << 24, .formats = "packets"),
     BR_PARAM("values", BR_P_CHOICE, struct packetize, values, "of a nibble, over what the description says",
              .choices = packet_values, .formats = "packets"),
     BR_PARAM("real", BR_P_CHOICE, struct packetize, real,

@@ -41,7 +41,8 @@ struct packetize {
     double rate, burst;
     const char *multicast_interface;
     const char *packet, *values, *real;
-    struct br_ints sources, streams;
+    struct br_ints sources, streams, positions;
+    const char *order;
     double speed;
     const struct fault_params *faults;
 

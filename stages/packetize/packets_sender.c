@@ -30,9 +30,11 @@ struct queue {
 struct packets_sender {
     struct packet_description *description;
     struct packet_layout layout;
-    uint8_t code[256];     /* int4x2 -> the packets' coding */
-    size_t *payload_input; /* [packet_inputs] offset in a payload */
-    struct queue *queue;   /* [destinations] */
+    uint8_t code[256];       /* int4x2 -> the packets' coding */
+    size_t *payload_input;   /* [packet_inputs] offset in a payload */
+    const int64_t *position; /* [ninputs] in E[pol][dish]; -1: the input is no dish, and sends zeros */
+    size_t field_inputs;     /* pol x dish */
+    struct queue *queue;     /* [destinations] */
     size_t pitch;
     struct faults faults;
     uint64_t begun_ns, first, shuffles;
@@ -51,14 +53,44 @@ static void make_code(const struct packet_layout *l, uint8_t code[256])
     }
 }
 
-static int check_positions(struct br_stage *stage, const struct packet_layout *l)
+/* Where in E[pol][dish] the inputs' samples are: `unpack` with the same order and positions gives them back.
+ */
+static int take_positions(struct br_stage *stage, const struct packetize *p, struct packets_sender *s)
 {
-    bool *seen = br_stage_alloc(stage, l->ninputs * sizeof *seen);
+    const struct packet_layout *l = &s->layout;
+    const struct br_array *in = &br_stage_input(stage, 0)->array;
+    size_t npol = br_array_length(in, "pol"), ndish = br_array_length(in, "dish");
+    bool given = p->positions.count > 0, swapped = strcmp(p->order, "dish_pol") == 0;
+    char text[160];
+    s->field_inputs = npol * ndish;
+    if (br_stage_given(stage, "order") && (l->npol > 0 || given))
+        return br_stage_fail_at(stage, "order", "%s",
+                                given ? "`positions` says already where every input goes"
+                                      : "the packets say themselves which polarisation an input has");
+    if (given && p->positions.count != l->ninputs)
+        return br_stage_fail_at(stage, "positions", "%zu positions; expected one for each of %zu inputs",
+                                p->positions.count, l->ninputs);
+    if (!given && s->field_inputs != l->ninputs)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "its input is %s, but the packets of %zu sources and %zu streams have %zu channels "
+            "and %zu inputs; give `positions`, one for each input, -1 for those that are no dish",
+            br_array_format(in, text, sizeof text), l->nsources, l->nstreams, l->nchannels, l->ninputs);
+    int64_t *position = br_stage_alloc(stage, l->ninputs * sizeof *position);
+    bool *seen = br_stage_alloc(stage, s->field_inputs * sizeof *seen);
     for (size_t i = 0; i < l->ninputs; i++) {
-        if (l->position[i] >= l->ninputs || seen[l->position[i]])
-            return br_stage_fail(stage, BR_E_INTERNAL, "two inputs have one position");
-        seen[l->position[i]] = true;
+        position[i] = given                     ? p->positions.value[i]
+                      : swapped && l->npol == 0 ? (int64_t)(i % npol * ndish + i / npol)
+                                                : (int64_t)l->position[i];
+        if (position[i] < 0) continue;
+        if ((size_t)position[i] >= s->field_inputs || seen[position[i]])
+            return br_stage_fail_at(stage, "positions",
+                                    "input %zu is at position %" PRId64 "; expected different ones below %zu "
+                                    "polarisations x %zu dishes, or -1",
+                                    i, position[i], npol, ndish);
+        seen[position[i]] = true;
     }
+    s->position = position;
     return BR_OK;
 }
 
@@ -92,19 +124,15 @@ static int configure(struct br_stage *stage, struct packetize *p)
     if (packet_layout_make(&s->layout, s->description, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
     const struct packet_layout *l = &s->layout;
-    char text[160];
-    size_t inputs = br_array_length(&in->array, "pol") * br_array_length(&in->array, "dish");
-    if (in->nchannels != l->nchannels || inputs != l->ninputs)
+    if (in->nchannels != l->nchannels)
         return br_stage_fail(stage, BR_E_INVALID,
-                             "its input is %s, but the packets of %zu sources and %zu streams have %zu "
-                             "channels and %zu inputs",
-                             br_array_format(&in->array, text, sizeof text), l->nsources, l->nstreams,
-                             l->nchannels, l->ninputs);
+                             "its input has %zu channels, but the packets of %zu streams have %zu",
+                             in->nchannels, l->nstreams, l->nchannels);
     if (p->destinations.count > l->nstreams)
         return br_stage_fail_at(stage, "destinations",
                                 "%zu destinations for %zu streams; expected at most one for each",
                                 p->destinations.count, l->nstreams);
-    status = check_positions(stage, l);
+    status = take_positions(stage, p, s);
     const struct destination_param *to = p->destinations.value;
     for (size_t i = 0; i < p->destinations.count && status == BR_OK; i++)
         if (!net_is_address(to[i].address))
@@ -229,15 +257,15 @@ static void fill_payload(const struct packets_sender *s, size_t source, size_t s
                          uint8_t *payload)
 {
     const struct packet_layout *l = &s->layout;
-    const uint32_t *position = l->position + source * l->packet_inputs;
+    const int64_t *position = s->position + source * l->packet_inputs;
     size_t before = stream * l->packet_bytes;
     for (size_t f = 0; f < l->nchannels; f++) {
         if (l->channel_stream[f] != stream) continue;
         for (size_t t = 0; t < l->packet_samples; t++) {
-            const uint8_t *from = in + (t * l->nchannels + f) * l->ninputs;
+            const uint8_t *from = in + (t * l->nchannels + f) * s->field_inputs;
             uint8_t *to = payload + (l->channel_offset[f] - before) + t * l->time_stride;
             for (size_t i = 0; i < l->packet_inputs; i++)
-                to[s->payload_input[i]] = s->code[from[position[i]]];
+                to[s->payload_input[i]] = position[i] < 0 ? l->fill : s->code[from[position[i]]];
         }
     }
 }
@@ -314,7 +342,8 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
 {
     struct packets_sender *s = p->state;
     const struct packet_layout *l = &s->layout;
-    size_t step = l->packet_samples, skip = (step - in->first % step) % step, row = l->nchannels * l->ninputs;
+    size_t step = l->packet_samples, skip = (step - in->first % step) % step,
+           row = l->nchannels * s->field_inputs;
     if (!s->begun) {
         s->begun = true;
         s->begun_ns = br_clock_ns();

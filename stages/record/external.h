@@ -20,6 +20,7 @@ struct external_format {
     bool says_missing;         /* a sample that is missing in all inputs of a channel */
     bool says_missing_rows;    /* a sample that is missing in all inputs of all channels */
     bool says_sideband;        /* which one the channels hold */
+    bool only_receipts;        /* writes no samples: which packets came */
     /* Finds what of the description would be lost: external_loses for each; and says what a reader must be
      * told: notes. */
     int (*configure)(struct br_stage *stage, struct external *f);
@@ -28,7 +29,8 @@ struct external_format {
     int (*stop)(struct br_stage *stage, struct external *f);
 };
 
-extern const struct external_format external_kotekan, external_guppi, external_chime, external_vdif;
+extern const struct external_format external_kotekan, external_guppi, external_chime, external_vdif,
+    external_sources;
 
 struct external {
     const struct external_format *format;
@@ -54,6 +56,7 @@ struct external {
     uint64_t before;          /* bytes before their data */
     uint64_t rows, described; /* that all of them have; that their descriptions spoke of */
     struct vdif_out *vdif;
+    struct sources_out *sources;
 };
 
 /* The callbacks of the stage, once its parameters are in `f`. */

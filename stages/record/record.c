@@ -10,6 +10,7 @@
 #include "formats/tables/beam_table.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/made_with.h"
+#include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/record/external.h"
 #include "stages/record/later.h"
@@ -31,6 +32,7 @@ struct record {
     const char *directory, *prefix, *format, *coding; /* parameters */
     int64_t file_bytes, vdif_samples;
     bool overwrite, lossy;
+    struct names names;
 
     struct external external; /* its format is NULL for DADA, which is the rest of this file */
 
@@ -45,22 +47,23 @@ struct record {
     uint64_t obs_bytes; /* ... and in the files before it */
     uint64_t files, bytes, samples;
     uint64_t header_ns;
-    bool started_obs, ready;
+    bool started_obs, ready, named;
     struct sidecar gaps;
     struct later later;
     struct file_lock claim;       /* of the names of all files */
     char updates[MADE_WITH_ROOM]; /* that hold at the current file's first sample */
 };
 
-static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", NULL};
+static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", "sources", NULL};
 static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
-static const struct external_format *const external_formats[] = {&external_kotekan, &external_guppi,
-                                                                 &external_chime, &external_vdif};
+static const struct external_format *const external_formats[] = {
+    &external_kotekan, &external_guppi, &external_chime, &external_vdif, &external_sources};
 static const struct br_param params[] = {
-    BR_PARAM("directory", BR_P_PATH, struct record, directory, "where the files go; made if it is not there",
-             .def = "."),
+    BR_PARAM("directory", BR_P_PATH, struct record, directory,
+             "where the files go; made if it is not there" NAMES_HELP, .def = "."),
     BR_PARAM("prefix", BR_P_STRING, struct record, prefix,
-             "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ...", .required = true),
+             "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..." NAMES_HELP,
+             .required = true),
     BR_PARAM("format", BR_P_CHOICE, struct record, format,
              "format of the files; all but dada and kotekan take the electric field only, and cannot say "
              "everything",
@@ -100,6 +103,8 @@ static int configure(struct br_stage *stage, void *self)
     if (r->prefix[0] == '\0' || strchr(r->prefix, '/') != NULL)
         return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'",
                                 r->prefix);
+    int status = names_configure(&r->names, stage, &r->directory, &r->prefix, r->overwrite);
+    if (status != BR_OK) return status;
     if (strcmp(r->format, "vdif") != 0 && br_stage_given(stage, "vdif_samples"))
         return br_stage_fail_at(stage, "vdif_samples", "this is not for format %s", r->format);
     if (strcmp(r->format, "kotekan") != 0 && br_stage_given(stage, "coding"))
@@ -119,7 +124,7 @@ static int configure(struct br_stage *stage, void *self)
     if (strlen(r->directory) + strlen(r->prefix) + 32 > sizeof r->path)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%s_", r->prefix);
-    int status = br_stage_writes_files(stage, "prefix", r->directory, found, ".dada");
+    status = br_stage_writes_files(stage, "prefix", r->directory, found, ".dada");
     if (status != BR_OK) return status;
     if (!r->overwrite) {
         earlier_files(r->directory, r->prefix, is_ours, found, sizeof found);
@@ -127,10 +132,35 @@ static int configure(struct br_stage *stage, void *self)
             status = br_stage_fail_run_at(
                 stage, "prefix",
                 "%s exists: an earlier recording would be lost; move it away, choose another "
-                "prefix or directory, or set overwrite: true",
+                "prefix or directory, perhaps with {start} in it, or set overwrite: true",
                 found);
         if (status != BR_OK) return status;
     }
+    return BR_OK;
+}
+
+/* Makes the directory and takes the names of all files, as soon as they are known. */
+static int take_names(struct br_stage *stage, struct record *r)
+{
+    struct br_error error = {0};
+    char found[sizeof r->path] = "";
+    snprintf(r->path, sizeof r->path, "%s", r->directory);
+    if (fileio_make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
+        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
+                             strerror(errno));
+    if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+    r->named = true;
+    if (r->external.format != NULL) return external_start(stage, &r->external);
+    if (r->names.late) earlier_files(r->directory, r->prefix, is_ours, found, sizeof found);
+    if (found[0] != '\0')
+        return br_stage_fail(stage, BR_E_IO, "%s exists and would be lost; move it away, or use {run}",
+                             found);
+    if (r->overwrite && earlier_remove(r->directory, r->prefix, is_ours, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+    snprintf(r->path, sizeof r->path, "%s/%s_beams.csv", r->directory, r->prefix);
+    if (beam_table_write(r->path, br_stage_input(stage, 0), &error) != BR_OK)
+        return br_stage_fail(stage, error.status, "%s", error.text);
     return BR_OK;
 }
 
@@ -138,15 +168,8 @@ static int start(struct br_stage *stage, void *self)
 {
     struct record *r = self;
     const struct br_stream *stream = br_stage_input(stage, 0);
-    struct br_error error = {0};
     r->fd = r->gaps.fd = r->later.fd = r->claim.fd = -1;
-    if (r->external.format != NULL) {
-        snprintf(r->path, sizeof r->path, "%s", r->directory);
-        fileio_make_directory(r->path); /* external_start says what is wrong */
-        if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK)
-            return br_stage_fail(stage, BR_E_IO, "%s", error.text);
-        return external_start(stage, &r->external);
-    }
+    if (r->external.format != NULL) return r->names.late ? BR_OK : take_names(stage, r);
     r->flat = recording_is_flat(stream, &r->row_bytes);
     if (sidecar_create(&r->gaps, stream->nchannels) != BR_OK) return br_no_memory(stage, 1 << 20);
 
@@ -165,19 +188,9 @@ static int start(struct br_stage *stage, void *self)
             r->file.header_bytes, DADA_MAX_HEADER);
     r->header = malloc(r->file.header_bytes);
     if (r->header == NULL) return br_no_memory(stage, r->file.header_bytes);
-
-    snprintf(r->path, sizeof r->path, "%s", r->directory);
-    if (fileio_make_directory(r->path) != 0 || access(r->directory, W_OK | X_OK) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", r->directory,
-                             strerror(errno));
-    if (earlier_claim(&r->claim, r->directory, r->prefix, &error) != BR_OK ||
-        (r->overwrite && earlier_remove(r->directory, r->prefix, is_ours, &error) != BR_OK))
-        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
-    snprintf(r->path, sizeof r->path, "%s/%s_beams.csv", r->directory, r->prefix);
-    if (beam_table_write(r->path, stream, &error) != BR_OK)
-        return br_stage_fail(stage, error.status, "%s", error.text);
-    r->ready = true;
-    return BR_OK;
+    int status = r->names.late ? BR_OK : take_names(stage, r);
+    r->ready = status == BR_OK;
+    return status;
 }
 
 /* What went wrong with the data file; what is in it stays readable. */
@@ -271,6 +284,11 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_stream *stream = br_stage_input(stage, 0);
     const struct br_frame *in = io->in[0];
     if (in == NULL) return BR_FINISHED;
+    if (!r->named) {
+        names_fill(&r->names, stage, in->first);
+        int status = take_names(stage, r);
+        if (status != BR_OK) return status;
+    }
     if (r->external.format != NULL) {
         br_stage_waits_for(stage, "the disk");
         int result = external_process(stage, &r->external, in);
@@ -318,7 +336,7 @@ static int stop(struct br_stage *stage, void *self)
 {
     struct record *r = self;
     if (r->external.format != NULL) {
-        int status = external_stop(stage, &r->external);
+        int status = r->named ? external_stop(stage, &r->external) : BR_OK;
         file_lock_release(&r->claim);
         return status;
     }

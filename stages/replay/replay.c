@@ -1,11 +1,11 @@
 /* replay - recorded files as a stream: the electric field, or any product that `record` wrote. */
 #include "stages/replay/replay.h"
 
-#include "buffers/clock.h"
 #include "formats/common/text.h"
 #include "formats/pcap/pcap_reader.h"
 #include "formats/vdif/vdif_reader.h"
 #include "stages/common/stage/finite.h"
+#include "stages/common/stage/pace.h"
 #include "stages/replay_description.h"
 
 #include <string.h>
@@ -26,8 +26,7 @@ struct replay {
     struct reading reading;
     bool said; /* when the first sample was taken */
     struct finite finite;
-    bool running;
-    uint64_t started_ns, first; /* CLOCK_MONOTONIC when the first frame went out, and its first sample */
+    struct pace pace;
 };
 
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
@@ -170,20 +169,6 @@ static void say_when(struct br_stage *stage, struct replay *r, const struct br_f
                   text_utc_format(text, br_stream_time_ns(d->stream, frame->first)), d->time_from);
 }
 
-/* Waits until the frame's last sample would have been taken. True when the pipeline stops. */
-static bool pace(struct br_stage *stage, struct replay *r, const struct br_frame *frame)
-{
-    if (!r->running) {
-        r->started_ns = br_clock_ns();
-        r->first = frame->first;
-        r->running = true;
-    }
-    const struct br_rational *t = &r->reading.description.stream->sample_ns;
-    __uint128_t span =
-        (__uint128_t)(frame->first + frame->samples - r->first) * (uint64_t)t->num / (uint64_t)t->den;
-    return br_stage_sleep_until(stage, r->started_ns + (uint64_t)span);
-}
-
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct replay *r = self;
@@ -194,7 +179,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (status == READER_FINISHED) return BR_FINISHED;
     if (!r->said) say_when(stage, r, out);
     finite_take(stage, &r->finite, out);
-    return r->realtime && pace(stage, r, out) ? BR_FINISHED : BR_PRODUCED;
+    return r->realtime && pace_wait(&r->pace, stage, out) ? BR_FINISHED : BR_PRODUCED;
 }
 
 static void memory(struct br_stage *stage, void *self, struct br_memory *memory)

@@ -4,7 +4,9 @@
  *
  * Every value is a function of the seed and of its place in the stream, so that a run does not depend on
  * frame sizes and can be repeated. */
+#include "formats/common/hints.h"
 #include "runtime/stage.h"
+#include "stages/common/stage/pace.h"
 #include "stages/common/stage/shape.h"
 #include "stages/simulate/gains.h"
 #include "stages/common/stage/random.h"
@@ -48,7 +50,9 @@ struct simulate {
     double duration_s, noise, drift_rms;
     struct br_maps missing, sources, bursts, carriers, impulses;
     const char *gains_file, *drifts_file;
+    bool realtime;
 
+    struct pace pace;
     struct gains gains;
     size_t nchannels, npol, ndishes;
     uint64_t origin, end, next; /* base samples */
@@ -126,6 +130,9 @@ static const struct br_param params[] = {
              "[freq][pol][dish]; 0: a dead input"),
     BR_PARAM("drifts", BR_P_PATH, struct simulate, drifts_file,
              "rates at which the receivers' phases drift: HDF5, /drift [pol][dish] in radians per second"),
+    BR_PARAM("realtime", BR_P_BOOL, struct simulate, realtime,
+             "hand frames on when their last sample would have been taken, rather than as fast as possible",
+             .def = "false"),
     BR_PARAM("drift_rms", BR_P_REAL, struct simulate, drift_rms,
              "instead of `drifts`: rates drawn by `seed`, normally distributed with this rms", .def = "0",
              .min = 0, .max = 1e6, .unit = "cycles per hour"),
@@ -262,6 +269,8 @@ static int configure(struct br_stage *stage, void *self)
     status = gains_take(&s->gains, stage, &g);
     if (status == BR_OK) status = rfi_check(stage, out, &s->carriers, &s->impulses);
     if (status != BR_OK) return status;
+    char doubt[256];
+    if (hints_doubt(out, doubt, sizeof doubt) != NULL) br_stage_warn(stage, "%s", doubt);
     const struct source_param *source = s->sources.value;
     for (size_t i = 0; i < s->sources.count && status == BR_OK; i++)
         status = check_direction(stage, "sources", i, direction(source[i].x_deg, source[i].y_deg, 0, 0));
@@ -421,6 +430,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         s->scratch[i].beyond = 0;
     }
     s->next = end;
+    if (s->realtime && pace_wait(&s->pace, stage, out)) return BR_FINISHED;
     return BR_PRODUCED;
 }
 

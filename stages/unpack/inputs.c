@@ -2,6 +2,7 @@
 #include "stages/unpack/unpack.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *const unpack_orders[] = {"pol_dish", "dish_pol", NULL};
@@ -14,12 +15,15 @@ static int find_shape(struct br_stage *stage, struct unpack *u)
     size_t dishes = t != NULL ? t->ndishes : 0;
     u->npol = u->pols > 0 ? (size_t)u->pols : l->npol;
     if (u->npol == 0 && dishes > 0 && l->ninputs % dishes == 0) u->npol = l->ninputs / dishes;
+    char two[80] = "write ";
+    if (l->ninputs % 2 == 0)
+        snprintf(two, sizeof two, "write `pols: 2` for %zu dishes with two polarisations, ", l->ninputs / 2);
     if (u->npol == 0)
-        return br_stage_fail(
-            stage, BR_E_INVALID,
-            "the number of polarisations is not known: neither the packets nor the telescope "
-            "say how %zu inputs divide; give `pols`",
-            l->ninputs);
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "the number of polarisations is not known: neither the packets nor the "
+                             "telescope say how %zu inputs "
+                             "divide; %s`pols: 1` for %zu dishes, or add `telescope:` with its dishes",
+                             l->ninputs, two, l->ninputs);
     if (u->pols > 0 && l->npol > 0 && u->npol != l->npol)
         return br_stage_fail_at(stage, "pols", "%" PRId64 " polarisations, but the packets have %zu", u->pols,
                                 l->npol);

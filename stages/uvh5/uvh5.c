@@ -9,6 +9,7 @@
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/made_with.h"
+#include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/uvh5_description.h"
 
@@ -24,11 +25,12 @@ struct uvh5 {
     int64_t integrations, npol;
     double altitude_m, ut1_utc_s;
     bool overwrite;
+    struct names names;
 
     struct uvh5_layout layout;
     struct uvh5_file file;
     char path[4096];
-    bool open;
+    bool open, named;
     struct file_lock claim;          /* of the names of all files */
     uint64_t files, written;         /* integrations in all */
     uint64_t file_first, told_until; /* base samples: of the file's first; up to which its history speaks */
@@ -38,8 +40,9 @@ struct uvh5 {
 static const char *const orientations[] = {"unknown", "east", "north", NULL};
 static const struct br_param params[] = {
     BR_PARAM("directory", BR_P_PATH, struct uvh5, directory,
-             "where the files go; it is made if there is none", .def = "."),
-    BR_PARAM("prefix", BR_P_STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5", .def = "vis"),
+             "where the files go; it is made if there is none" NAMES_HELP, .def = "."),
+    BR_PARAM("prefix", BR_P_STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5" NAMES_HELP,
+             .def = "vis"),
     BR_PARAM("integrations", BR_P_INT, struct uvh5, integrations, "integrations in a file; 0: all in one",
              .def = "60", .min = 0, .max = 1e9),
     BR_PARAM("npol", BR_P_INT, struct uvh5, npol,
@@ -129,6 +132,8 @@ static int configure(struct br_stage *stage, void *self)
                                 "'%.160s'; expected the start of a file's name, at most 150 letters "
                                 "without '/'",
                                 u->prefix);
+    status = names_configure(&u->names, stage, &u->directory, &u->prefix, u->overwrite);
+    if (status != BR_OK) return status;
     if (strlen(u->directory) + strlen(u->prefix) + 32 > sizeof u->path)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%.160s_", u->prefix);
@@ -138,18 +143,16 @@ static int configure(struct br_stage *stage, void *self)
     if (found[0] == '\0') return BR_OK;
     return br_stage_fail_run_at(stage, "prefix",
                                 "%s exists and would be lost; move it away, choose another prefix or "
-                                "directory, or set overwrite: true",
+                                "directory, perhaps with {start} in it, or set overwrite: true",
                                 found);
 }
 
 /* HDF5 knows no threads unless it was built so, and a pipeline may have several of these. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int start(struct br_stage *stage, void *self)
+/* Makes the directory and takes the names of all files, as soon as they are known. */
+static int take_names(struct br_stage *stage, struct uvh5 *u)
 {
-    struct uvh5 *u = self;
-    u->claim.fd = -1;
-    u->file = (struct uvh5_file){.store = {.file = -1}, .header = -1, .data = -1};
     snprintf(u->path, sizeof u->path, "%s", u->directory);
     if (fileio_make_directory(u->path) != 0 || access(u->directory, W_OK | X_OK) != 0)
         return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", u->directory,
@@ -158,7 +161,16 @@ static int start(struct br_stage *stage, void *self)
     if (earlier_claim(&u->claim, u->directory, u->prefix, &error) != BR_OK ||
         (u->overwrite && earlier_remove(u->directory, u->prefix, is_ours, &error) != BR_OK))
         return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+    u->named = true;
     return BR_OK;
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct uvh5 *u = self;
+    u->claim.fd = -1;
+    u->file = (struct uvh5_file){.store = {.file = -1}, .header = -1, .data = -1};
+    return u->names.late ? BR_OK : take_names(stage, u);
 }
 
 /* Completes the open file. */
@@ -243,6 +255,11 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_frame *in = io->in[0];
     int status = BR_OK;
     if (in == NULL) return BR_FINISHED;
+    if (!u->named) {
+        names_fill(&u->names, stage, in->first);
+        status = take_names(stage, u);
+        if (status != BR_OK) return status;
+    }
     size_t nsteps = br_time_steps(in->first, in->samples, s->zone[0].downsample);
     br_stage_waits_for(stage, "the disk");
     pthread_mutex_lock(&lock);

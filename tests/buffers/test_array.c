@@ -86,8 +86,8 @@ static void refuses(void **state)
         const char *axes, *says;
     } bad[] = {{"", "no name"},           {"time,", "no name"},
                {",time", "no name"},      {"time,freq,time", "twice"},
-               {"time,colour", "colour"}, {"time,frequency_of_sky", "no axis"},
-               {"Time", "no axis"},       {"time,freq,pol,dish,beam,gridp,gridq", "more than 6"}};
+               {"time,colour", "colour"}, {"time,frequency_of_sky", "not an axis"},
+               {"Time", "not an axis"},   {"time,freq,pol,dish,beam,gridp,gridq", "more than 6"}};
     size_t lengths[7] = {1, 1, 1, 1, 1, 1, 1};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct br_array a;

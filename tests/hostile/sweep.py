@@ -77,11 +77,17 @@ pipeline:
     node = Process(d, "run", "p.yaml")
     node.until(lambda: node.log().count("listening on port") == 3, "the node does not listen")
     check(node.poll() is None, "the node ends at once", node.log())
-    good = [socket.create_connection(("127.0.0.1", port)) for port in ports[:2]]
-    good[0].sendall(frb_node.hello(document()))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+    with contextlib.ExitStack() as stack, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        slow = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+                for port in ports[:2] for _ in range(rng.choice((0, 20, 70)))]  # more than there are places
+        COUNTS["slow clients"] += len(slow)
+        good = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for port in ports[:2]]
+        good[0].sendall(frb_node.hello(document()))
         udp.connect(("127.0.0.1", ports[2]))
         for n in range(12):
+            for s in slow:
+                with contextlib.suppress(OSError):
+                    s.send(hello[n:n + 1])
             for name, s, data in zip(("frb-node", "kotekan"), good, (chunk[n], frame[n])):
                 try:
                     s.sendall(data)
@@ -102,8 +108,6 @@ pipeline:
                 else:
                     with contextlib.suppress(OSError):
                         udp.send(mutated(rng, packets[0][3])[:9000])
-    for s in good:
-        s.close()
     wanted = {"frb": 12 * 2 * 3 * 136, "kotekan": raw.size}
     size = lambda name: sum(
         os.path.getsize(os.path.join(d, x)) - 4096 for x in os.listdir(d)

@@ -21,7 +21,7 @@ REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "
 
 
 def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 1",
-            stream="sample_ns: 2560", record=True, out="raw", control=""):
+            stream="sample_ns: 2560", record=True, out="raw", control="", extra=""):
     """A running capture of what `fengine` sends."""
     channels = len(fengine.channel_ids())
     out = f"- {{stage: record, in: packets, directory: ., prefix: {out}, overwrite: true}}" if record else ""
@@ -40,7 +40,7 @@ pipeline:
     open: 4
     {more.replace(", ", chr(10) + "    ")}
     out: packets
-  {out}
+  {out}{extra}
 """, name="capture.yaml")
 
 

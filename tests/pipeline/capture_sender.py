@@ -8,7 +8,7 @@ import socket
 import numpy as np
 
 import harness
-from capture_common import capture, counters, free_port, packets, recorded, share_of
+from capture_common import capture, counters, free_port, packets, recorded, Running, share_of
 
 
 class Crs(packets.ChordCrs):
@@ -106,6 +106,31 @@ def test_a_board_and_a_stream_drop_out():
                                                                                     == 255).all()
 
 
+def test_which_source_was_missing():
+    """`record: {format: sources}`: spans of base samples by source and stream, and by source alone."""
+    fengine = Crs()
+    lacking = "\n  - {stage: record, name: l, in: packets, format: sources, prefix: lacking}"
+    with harness.scratch() as d:
+        port = free_port(socket.SOCK_DGRAM)
+        run = capture(d, fengine, port, 1024, "start_sample: 0, idle_s: 1.5", "sample_ns: 5120",
+                      extra=lacking)
+        send(d, port, "faults: {silent_sources: [6], silent_from_s: 0.006, silent_to_s: 0.012, loss: 0.02}")
+        run.finish()
+        got, there, share, first = recorded(d, fengine, 1024)
+        lines = [line.split() for line in open(os.path.join(d, "lacking_0000000.sources"))]
+        assert lines[0][0] == "#"
+        told = np.zeros(there.shape, bool)
+        ids = np.array(fengine.channel_ids())
+        for at, count, source, *stream in lines[1:]:
+            place = 8 * fengine.sources.index(int(source)) if source != "all" else 0
+            inputs = slice(place, place + 8 if source != "all" else None)
+            channels = (ids - 1536) % 128 == int(stream[0]) if stream else np.ones(len(ids), bool)
+            told[int(at):int(at) + int(count), channels, inputs] = True
+        assert np.array_equal(told, ~there) and told.any(), lines
+        silent = [line for line in lines[1:] if line[2] == "6" and int(line[1]) > 1000]
+        assert len(silent) == 1 and len(silent[0]) == 3, lines  # as a whole, in one line
+
+
 def test_flipped_bits_of_headers_do_no_harm():
     """A header that lies may put its own samples where they do not belong, if the numbers are possible;
     nothing else."""
@@ -126,8 +151,51 @@ def test_flipped_bits_of_headers_do_no_harm():
         assert wrong < 0.01 and there[:n].mean() > 0.93, (there.mean(), wrong)
 
 
+def test_any_board_that_unpack_can_sort():
+    """What packetize sends with an order or with positions, unpack gives back with the same ones; an input
+    that is no dish sends zeros."""
+    rng = np.random.default_rng(11)
+    places = np.concatenate([rng.permutation(22), [-1, -1]])
+    rng.shuffle(places)
+    for dishes, sorting in ((12, "order: dish_pol"), (11, f"positions: {places.tolist()}")):
+        head = f"""
+telescope: {{name: t, grid: {{m: 1, n: 12}}, spacing_m: {{m: 8, n: 6}},
+  dishes: {[[0, i] for i in range(dishes)]}}}
+stream: {{epoch_ns: 1700000000000000000, freq_mhz: {{first: 500, step: -0.030517578125, count: 512}},
+  sideband: lower, sample_ns: 32768}}
+pipeline:
+"""
+        with harness.scratch() as d:
+            port = free_port(socket.SOCK_DGRAM)
+            run = Running(d, head + f"""
+  - {{stage: capture, packet: casm-snap, addresses: "127.0.0.1:{port}", sources: [5, 2], streams: [0],
+     frame_samples: 128, start_sample: 0, idle_s: 1, out: packets}}
+  - {{stage: unpack, in: packets, pols: 2, {sorting}, out: e}}
+  - {{stage: record, in: e, prefix: got}}
+""", name="capture.yaml")
+            send = head + f"""
+  - {{stage: simulate, out: e, seed: 3, frame_samples: 128, samples: 256}}
+  - {{stage: record, in: e, prefix: sent}}
+  - {{stage: packetize, in: e, format: packets, packet: casm-snap, sources: [5, 2], streams: [0], {sorting},
+     destinations: [{{address: "127.0.0.1:{port}"}}], speed: 0.02}}
+"""
+            harness.run(d, send, name="send.yaml")
+            run.finish()
+            sent, got = (harness.read_e(os.path.join(d, f"{name}_000000.dada")) for name in ("sent", "got"))
+            n = len(got[0])
+            assert n >= 200 and got[1].mean() > 0.9 and np.array_equal(
+                got[0], sent[0][:n] * got[1][:, :, None, None]), (n, got[1].mean())
+            for wrong, words in (("positions: [0, 1]", "expected one for each of 24 inputs"),
+                                 (f"positions: {[3] * 24}", "expected different ones"),
+                                 (f"positions: {[2 * dishes] + [-1] * 23}", f"2 polarisations x {dishes}"),
+                                 (f"order: dish_pol, positions: {[-1] * 24}", "already where every input")):
+                said = harness.run(d, send.replace(sorting, wrong), command="check", status=2).err
+                assert words in said, said
+
+
 if __name__ == "__main__":
     harness.main([
         test_without_faults, test_every_packet_is_in_one_counter, test_a_board_and_a_stream_drop_out,
-        test_flipped_bits_of_headers_do_no_harm
+        test_flipped_bits_of_headers_do_no_harm, test_which_source_was_missing,
+        test_any_board_that_unpack_can_sort
     ])

@@ -26,7 +26,7 @@ source: {{fields: board}}
 payload: {{offset: 12, axes: [time, freq, input], lengths: [16, 4, 4]}}
 coding: {{values: twos_complement, real: high}}
 sample_ns: {sample_ns}
-freq_mhz: {{first: 400, step: 0.1}}
+freq_mhz: {{first: 400, step: {step}}}
 sources: {{first: 0, step: 1, count: {boards}}}
 streams: {{first: 0, step: 4, count: 1}}
 """
@@ -40,6 +40,7 @@ class Board:
         self.bits, self.width, self.sample_ns, self.units, self.boards = bits, width, sample_ns, units, boards
         self.text = BOARD.format(
             bytes=12 + T * CHANNELS * INPUTS, width=width, sample_ns=sample_ns, boards=boards,
+            step=1000 / sample_ns,
             field=f", divide: {units}" if units > 1 else "", sequence=f", bits: {bits}" if said else "")
         self.period = 1 << bits
 
@@ -116,6 +117,8 @@ def test_wraps_in_files():
                     check(os.path.join(d, "r_000000.dada"), board, first, 8 * FS)
                     assert f"{8 * FS // T} packets, {8 * FS // T} accepted" in result.err, result
                     assert "warning" not in result.err and f"again {periods} times" in result.err, result
+        told = harness.beamring("info", "a.pcap", cwd=d)
+        assert told.status == 1 and "a packet description" in told.err, told
 
 
 def utc(seconds):

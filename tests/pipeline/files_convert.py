@@ -307,7 +307,7 @@ def test_words_of_options():
              ("file is a file; expected a directory", )),
             (("--to", "dada", "to/x_000000.dada", "to/x"), 2, ("a file of IN", "to/x_000000.dada")),
             (("--to", "kotekan", "--lossy", "in.dada", "/proc/x/y"), 1,
-             ("cannot make the directory /proc/x", )),
+             ("cannot write into directory /proc/x", )),
             (("--to", "kotekan", "--lossy", "in.dada", "more/y"), 0, ("sample_ns: 2560/1", )),
             (("--to", "dada", "cut.dada", "more/z"), 0, ("warning: cut.dada is truncated", )),
         )

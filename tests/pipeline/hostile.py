@@ -1,5 +1,6 @@
 """Clients that mean no good, or are just slow: no effect on the data, and memory stays bounded."""
 import contextlib
+import http.client
 import os
 import random
 import re
@@ -64,6 +65,63 @@ def test_half_open_connections():
             s.close()
         n.wait_until(lambda s: n.metrics()["beamring_http_connections"] < 20, what="the connections' end")
         ends_well(n)
+
+
+def test_strangers_shut_nobody_out():
+    """Who has the token is answered while 700 others, who send a byte now and then, want all connections."""
+    with harness.scratch() as d, contextlib.ExitStack() as stack:
+        token, over = os.path.join(d, "token"), threading.Event()
+        with open(token, "w") as f:
+            f.write("t" * 32)
+        os.chmod(token, 0o600)
+        n = stack.enter_context(node(FAST + f"control: {{listen: '127.0.0.1:0', token_file: {token}}}\n",
+                                     control=None))
+        headers = {"Authorization": "Bearer " + "t" * 32}
+        kept = http.client.HTTPConnection("127.0.0.1", n.port, timeout=40)
+
+        def status():
+            kept.request("GET", "/v1/status?now", headers=headers)
+            answer = kept.getresponse()
+            answer.read()
+            return answer.status
+
+        assert status() == 200
+        own, strangers = kept.sock, []
+        for i in range(700):
+            strangers.append(stack.enter_context(connect(n, 60)))
+            with contextlib.suppress(OSError):
+                strangers[-1].sendall([b"", b"GET /v1/status HTTP/1.1\r\nX: "][i % 2])
+
+        def trickle():
+            while not over.wait(2):
+                for s in strangers:
+                    with contextlib.suppress(OSError):
+                        s.send(b"x")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:  # they are never silent for as long as ten seconds, so that waiting makes no room
+            assert n.ask("/v1/status?now", headers=headers, timeout=40).code == 200
+            assert status() == 200 and kept.sock is own
+            held = int(re.search(r"beamring_http_connections (\d+)",
+                                 n.ask("/metrics", headers=headers, timeout=40).text)[1])
+            assert 400 < held <= 512, held
+        finally:
+            over.set()
+            thread.join()
+        n.end()
+
+
+def test_idle_clients_shut_nobody_out():
+    """Without a token 600 clients have asked, and go on holding their connections: a new one is answered."""
+    with node(FAST) as n, contextlib.ExitStack() as stack:
+        held = []
+        for _ in range(600):
+            held.append(stack.enter_context(connect(n, 60)))
+            held[-1].sendall(b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\nGET /")
+            assert held[-1].recv(1000).startswith(b"HTTP/1.1 "), len(held)
+        assert n.ask("/v1/status?now", timeout=40).code == 200
+        n.end()
 
 
 def test_bodies():
@@ -223,6 +281,7 @@ def test_mutated_requests():
 
 
 if __name__ == "__main__":
-    harness.main([test_half_open_connections, test_bodies, test_slow_readers,
+    harness.main([test_half_open_connections, test_strangers_shut_nobody_out,
+                  test_idle_clients_shut_nobody_out, test_bodies, test_slow_readers,
                   test_clients_that_say_goodbye_at_once,
                   test_requests_that_two_readers_read_differently, test_mutated_requests])

@@ -69,14 +69,14 @@ def arrays():
 
 
 def test_replay():
-    """Frames of ten steps, one of them lost, the last two overlapping: in any length of our frames, and in
-    loops."""
+    """Frames of ten steps, one of them lost, two overlapping and one repeated at the end: in any
+    length of our frames, and in loops."""
     for dims, axes, kind, array, u, down in arrays():
         t = axes.split(",").index("time")
         take = lambda a, b: array[tuple(slice(a, b) if i == t else slice(None) for i in range(array.ndim))]
         first = 700 * down
         with harness.scratch() as d:
-            for n, (a, b) in enumerate([(0, 10), (20, 30), (27, 40)]):
+            for n, (a, b) in enumerate([(0, 10), (20, 30), (27, 40), (38, 40)]):
                 half = down - 1  # a step's centre
                 write(
                     d, f"k_{n:07}.raw",

@@ -123,7 +123,7 @@ pipeline:
             return harness.run(d, wide.replace("RMS", rms).replace("OVERWRITE", overwrite), status=status)
 
         def second():
-            result = again("1.5", "false", 2)
+            result = again("1.5", "false", 1)
             assert "out/scales.yaml exists and would be lost" in result.err, result
             return result
         check_twice(d, lambda: again("2.5", "false"), second, lambda: again("1.5", "true"))

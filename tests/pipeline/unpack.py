@@ -203,7 +203,8 @@ pipeline:
         both = "  - {stage: record, name: r, in: s, directory: ., prefix: s}"
         crs, lwa = ("", "chord-crs", ""), ("", "lwa-snap2", "streams: [0],")
         spead = (", freq_mhz: {first: 400, step: 1, count: 16}", "spead", "sources: [1], streams: [0],")
-        for packet, unpack, more, says in ((crs, "out: e", "", "give `pols`"), (crs, "out: e, pols: 3", "",
+        for packet, unpack, more, says in ((crs, "out: e", "", "`pols: 2` for 64 dishes"),
+                                           (crs, "out: e, pols: 3", "",
                                                                                 "give `positions`"),
                                            (crs, "out: e, pols: 2, sums: 64", "", "no output for them"),
                                            (crs, "out: [e, s], pols: 2", both,

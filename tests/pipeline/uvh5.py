@@ -175,7 +175,7 @@ def test_refused():
         record_field(d, samples=600, missing="[]")
         harness.run(d, pipeline())
         before = open(one(os.path.join(d, "out"), "vis*.uvh5"), "rb").read()
-        result = harness.run(d, pipeline(), status=2)
+        result = harness.run(d, pipeline(), status=1)
         assert "would be lost" in result.err and "overwrite: true" in result.err, result
         assert open(one(os.path.join(d, "out"), "vis*.uvh5"), "rb").read() == before
         harness.run(d, pipeline(", overwrite: true"))

@@ -32,6 +32,13 @@ static int read_ranks(const char *command, const char *text, struct arguments *a
     return 0;
 }
 
+int unknown_option(const char *command, const char *option)
+{
+    fprintf(stderr, "beamring %s: unknown option '%s'; `beamring help %s` lists them\n", command, option,
+            command);
+    return 2;
+}
+
 int read_arguments(int argc, char **argv, const char *allowed, struct arguments *a)
 {
     *a = (struct arguments){0};
@@ -70,12 +77,12 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
             a->progress = true;
         } else if (strchr(allowed, 'd') != NULL && strcmp(argv[i], "--dot") == 0) {
             a->dot = true;
+        } else if (strchr(allowed, 'j') != NULL && strcmp(argv[i], "--json") == 0) {
+            a->json = true;
         } else if (bad) {
             return 2;
         } else if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            fprintf(stderr, "beamring %s: unknown option '%s'; `beamring help` lists them\n", argv[0],
-                    argv[i]);
-            return 2;
+            return unknown_option(argv[0], argv[i]);
         } else if (a->file != NULL) {
             fprintf(stderr, "beamring %s: two files, '%s' and '%s'; expected one\n", argv[0], a->file,
                     argv[i]);

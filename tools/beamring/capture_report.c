@@ -5,6 +5,7 @@
 #include "formats/links/net.h"
 #include "formats/packets/header.h"
 #include "formats/packets/layout.h"
+#include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
 #include <arpa/inet.h>
@@ -20,13 +21,11 @@ enum {
     MOST_ADDRESSES = 64,
     MOST_KINDS = 32,
     MOST_EXAMPLES = 3,
+    MOST_DESCRIPTIONS = 16,
     EXAMPLE_BYTES = 32,
     ROOM = 65536,
     BUFFER = 1 << 26
 };
-
-static const char *const presets[] = {"chord-crs", "chime-ice",   "casm-snap", "lwa-snap2",
-                                      "ata-snap",  "dsa110-snap", "spead"};
 
 /* How often each of some numbers came; what is beyond the room is counted together. */
 struct tally {
@@ -61,7 +60,7 @@ struct report {
     uint64_t packets[MOST_ADDRESSES], bytes;
     struct tally lengths, senders;
     size_t ndescriptions;
-    struct explained by[sizeof presets / sizeof *presets];
+    struct explained by[MOST_DESCRIPTIONS];
 };
 
 static void count(struct tally *tally, int64_t value)
@@ -168,13 +167,16 @@ static void print_tally(const char *what, struct tally *tally, double seconds, b
     if (tally->others > 0) printf("    others           %10" PRIu64 " packets\n", tally->others);
 }
 
-static void print_examples(const struct explained *e)
+/* `judged`: with what the description says of each. */
+static void print_examples(const struct explained *e, bool judged)
 {
     for (size_t i = 0; i < e->nexamples; i++) {
         size_t n = e->example[i].length < EXAMPLE_BYTES ? e->example[i].length : EXAMPLE_BYTES;
-        printf(
-            "    %s, %zu bytes:", e->example[i].verdict == PACKET_FOREIGN ? "another protocol" : "malformed",
-            e->example[i].length);
+        printf("    %s%zu bytes:",
+               !judged                                   ? ""
+               : e->example[i].verdict == PACKET_FOREIGN ? "another protocol, "
+                                                         : "malformed, ",
+               e->example[i].length);
         for (size_t k = 0; k < n; k++) printf(" %02x", e->example[i].bytes[k]);
         printf("%s\n", e->example[i].length > n ? " ..." : "");
     }
@@ -204,7 +206,7 @@ static void print_explained(struct explained *e, double seconds)
         printf("  counters: %" PRIu64 " to %" PRIu64 "\n", e->least, e->most);
     }
     if (e->nexamples > 0) printf("  not explained, for example:\n");
-    print_examples(e);
+    print_examples(e, true);
 }
 
 static uint64_t good(const struct explained *e)
@@ -232,11 +234,14 @@ static int print_report(struct report *r)
     struct explained *best = &r->by[0];
     for (size_t i = 1; i < r->ndescriptions; i++)
         if (good(&r->by[i]) > good(best)) best = &r->by[i];
-    if (r->packet == NULL && good(best) == 0)
-        printf("no description that is known explains any of it; docs/packets.md says how to write one\n");
-    else
+    if (r->packet == NULL && good(best) == 0) {
+        printf("no description that is known explains any of it; docs/packets.md says how to write one\n"
+               "  the first bytes of some packets:\n");
+        print_examples(best, false);
+    } else {
         print_explained(best, r->seconds);
-    return 0;
+    }
+    return good(best) > 0 ? 0 : 1;
 }
 
 /* --- the command line -------------------------------------------------------------------------- */
@@ -251,6 +256,9 @@ static int read_options(struct report *r, int argc, char **argv)
             r->interface = argv[++i];
         else if (strcmp(argv[i], "--seconds") == 0 && more)
             r->seconds = strtod(argv[++i], NULL);
+        else if (argv[i][0] == '-' && strcmp(argv[i], "--packet") != 0 &&
+                 strcmp(argv[i], "--interface") != 0 && strcmp(argv[i], "--seconds") != 0)
+            return unknown_option("capture-report", argv[i]);
         else if (net_is_address(argv[i]) && r->naddresses < MOST_ADDRESSES)
             r->address[r->naddresses++] = argv[i];
         else
@@ -262,10 +270,10 @@ static int read_options(struct report *r, int argc, char **argv)
 static int load_descriptions(struct report *r)
 {
     struct br_error error = {0};
-    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+    for (size_t i = 0; packet_presets[i] != NULL && i < MOST_DESCRIPTIONS; i++) {
         if (r->packet != NULL && i > 0) break;
         struct br_error here = {0};
-        const char *name = r->packet != NULL ? r->packet : presets[i];
+        const char *name = r->packet != NULL ? r->packet : packet_presets[i];
         if (packet_description_load(&r->by[r->ndescriptions].packet, name, &here) == BR_OK)
             r->ndescriptions++;
         else if (error.status == BR_OK)

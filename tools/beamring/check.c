@@ -1,11 +1,14 @@
 /* check.c - `beamring check`: the graph with shapes, memory and data rates, without starting anything. */
+#include "buffers/available.h"
 #include "buffers/history.h"
 #include "runtime/ranks/ranks.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/check_ranks.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/json.h"
 
 #include <math.h>
+#include <string.h>
 
 static void print_stage(const struct br_stage *stage)
 {
@@ -127,6 +130,24 @@ static void print_memory(const struct br_graph *graph)
     }
 }
 
+/* A pipeline that wants more memory than there is: most often a history that is too long. */
+static void warn_of_memory(const struct br_graph *graph)
+{
+    struct br_memory all = br_graph_memory(graph, 0);
+    char who[256], wanted[32], left[32];
+    size_t available = br_memory_available("", who, sizeof who);
+    double longest = 0;
+    if (all.host + all.locked <= available) return;
+    for (size_t s = 0; s < graph->nstages; s++)
+        for (unsigned i = 0; i < graph->stage[s].nin; i++)
+            longest = fmax(longest, graph->stage[s].in[i].history_s);
+    fprintf(stderr, "beamring check: warning: the pipeline wants %s of the host's memory, but %s only %s",
+            format_bytes((double)(all.host + all.locked), wanted, sizeof wanted), who,
+            format_bytes((double)available, left, sizeof left));
+    if (longest > 0) fprintf(stderr, "; the longest history keeps %g s: shorten it", longest);
+    fputc('\n', stderr);
+}
+
 /* What the stages send to other ranks and get from them. */
 static void print_crossing(const struct br_graph *graph)
 {
@@ -140,11 +161,31 @@ static void print_crossing(const struct br_graph *graph)
     }
 }
 
+/* {"ok": true, "telescope": ..., "stages", "queues", "memory"}, or {"ok": false, "errors": [...]}. */
+static int print_json(const struct loaded *loaded, int status)
+{
+    const struct br_graph *graph = loaded->graph;
+    if (status != 0)
+        return json_print(json_pack("{sb so}", "ok", 0, "errors",
+                                    loaded->config != NULL ? json_mistakes(loaded->config) : json_array()));
+    json_t *document = json_pipeline(graph);
+    json_object_set_new(document, "ok", json_true());
+    json_object_set_new(document, "telescope",
+                        graph->telescope != NULL ? json_pack("{ss si}", "name", graph->telescope->name,
+                                                             "dishes", (int)graph->telescope->ndishes)
+                                                 : json_null());
+    json_object_set_new(document, "memory", json_memory(graph));
+    return json_print(document);
+}
+
 static int check(const struct arguments *a, struct br_ranks *ranks)
 {
     struct loaded loaded;
     int status = load_pipeline_ranked(&loaded, a->file, a->nset, a->set, BR_LOG_NOTE, ranks);
-    if (status == 0) {
+    if (a->json) {
+        if (print_json(&loaded, status) != 0) status = 1;
+        if (status == 0) warn_of_memory(loaded.graph);
+    } else if (status == 0) {
         const struct br_graph *graph = loaded.graph;
         size_t nedges = br_graph_nedges(graph);
         if (graph->telescope != NULL)
@@ -155,6 +196,7 @@ static int check(const struct arguments *a, struct br_ranks *ranks)
         printf("\nstages: %zu%s, queues: %zu\n", graph->nstages,
                graph->nstages > graph->nfile ? " (with transfers)" : "", nedges);
         print_memory(graph);
+        warn_of_memory(graph);
         print_crossing(graph);
     } else {
         br_ranks_fail(ranks, status, "its pipeline file cannot be run; its messages say why");
@@ -167,6 +209,11 @@ static int check(const struct arguments *a, struct br_ranks *ranks)
 int cmd_check(int argc, char **argv)
 {
     struct arguments a;
-    if (read_arguments(argc, argv, "r", &a) != 0) return 2;
+    if (read_arguments(argc, argv, "rj", &a) != 0) return 2;
+    bool together = a.json || strcmp(a.file, "-") == 0; /* each rank reads the file and writes */
+    if (a.ranks > 0 && together) {
+        fputs("beamring check: --ranks goes neither with --json nor with the standard input\n", stderr);
+        return 2;
+    }
     return a.ranks > 0 ? check_ranks(&a, check) : check(&a, NULL);
 }

@@ -26,6 +26,7 @@ static const struct option run_options[] = {
 };
 static const struct option serve_options[] = {RUN_OPTIONS, {0}};
 static const struct option status_options[] = {
+    {"--json", NULL, "as the node's own document, one for each look", NULL},
     {"--watch", NULL, "shows it again every second, until Ctrl-C", NULL},
     {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
     {0},
@@ -37,6 +38,7 @@ static const struct option log_options[] = {
 };
 static const struct option check_options[] = {
     SET,
+    {"--json", NULL, "as JSON: stages, queues, memory; or the mistakes with their places", NULL},
     {"--ranks", "N", "as a job of so many ranks: each of them, and what crosses the network", NULL},
     {0},
 };
@@ -45,9 +47,15 @@ static const struct option update_options[] = {
     {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
     {0},
 };
-static const struct option graph_options[] = {{"--dot", NULL, "for Graphviz", NULL}, SET, {0}};
-static const struct option stages_options[] = {{"--markdown", NULL, "as the page docs/stages.md", NULL}, {0}};
-static const struct option info_options[] = {{"--beams", NULL, "lists all beams of recordings", NULL}, {0}};
+static const struct option graph_options[] = {
+    {"--dot", NULL, "for Graphviz", NULL}, {"--json", NULL, "as JSON", NULL}, SET, {0}};
+static const struct option stages_options[] = {
+    {"--markdown", NULL, "as the page docs/stages.md", NULL},
+    {"--json", NULL, "as JSON: ports and parameters with types, units, ranges and defaults", NULL},
+    {0}};
+static const struct option info_options[] = {{"--beams", NULL, "lists all beams of recordings", NULL},
+                                             {"--json", NULL, "as JSON, the same names and values", NULL},
+                                             {0}};
 static const struct option convert_options[] = {
     {"--to", "dada|kotekan|guppi|chime|vdif", "the format to write", NULL},
     {"--stream", "YAML", "says what the files do not: 'sample_ns: 2560, epoch_ns: 0'", NULL},
@@ -118,7 +126,8 @@ static const struct option help_options[] = {
 };
 
 const struct command commands[] = {
-    {"Pipelines", "run", "FILE", "runs a pipeline", ARGUMENT_PIPELINE, run_options, cmd_run},
+    {"Pipelines", "run", "FILE", "runs a pipeline; - is the standard input", ARGUMENT_PIPELINE, run_options,
+     cmd_run},
     {"Pipelines", "serve", "FILE", "runs it on a node that stays when it ends; SIGHUP restarts it",
      ARGUMENT_PIPELINE, serve_options, cmd_serve},
     {"Pipelines", "check", "FILE", "checks it: shapes, memory and data rates; starts nothing",
@@ -132,8 +141,8 @@ const struct command commands[] = {
     {"Nodes that run", "update", "FILE [URL]", "gives a node's stages new values: {at: now, stages: {...}}",
      ARGUMENT_FILE, update_options, cmd_update},
     {"Recordings and networks", "info", "FILE...",
-     "says what recordings, filterbank files and packet descriptions hold", ARGUMENT_FILE, info_options,
-     cmd_info},
+     "says what recordings, filterbanks, UVH5, tables and packet descriptions hold", ARGUMENT_FILE,
+     info_options, cmd_info},
     {"Recordings and networks", "convert", "IN... DIRECTORY/PREFIX", "writes recordings in another format",
      ARGUMENT_FILE, convert_options, cmd_convert},
     {"Recordings and networks", "receive", "frb-node|chime-l0 ADDRESS",

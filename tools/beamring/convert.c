@@ -1,6 +1,7 @@
 /* convert.c - `beamring convert`: recordings in one format into another, by a pipeline of `replay` and
  * `record`. */
 #include "runtime/run/pipeline.h"
+#include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 #include "tools/beamring/option_words.h"
 
@@ -88,8 +89,10 @@ static bool parse(struct conversion *c, int argc, char **argv)
             c->stream = argv[++at];
         else if (strcmp(argv[at], "--coding") == 0 && at + 1 < argc)
             c->coding = argv[++at];
-        else
+        else if (argv[at][1] == '\0' || at + 1 == argc)
             break;
+        else
+            return unknown_option("convert", argv[at]) == 0;
     }
     if (c->to == NULL || argc - at < 2 || argv[at][0] == '-') {
         fputs(usage, stderr);

@@ -1,6 +1,7 @@
 /* graph.c - `beamring graph`: who feeds whom. */
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/json.h"
 
 /* Graphviz: stages are boxes, queues are edges with their array. */
 static void print_dot(const struct br_graph *graph)
@@ -46,10 +47,11 @@ int cmd_graph(int argc, char **argv)
 {
     struct arguments a;
     struct loaded loaded;
-    if (read_arguments(argc, argv, "d", &a) != 0) return 2;
+    if (read_arguments(argc, argv, "dj", &a) != 0) return 2;
     int status = load_pipeline(&loaded, a.file, a.nset, a.set, BR_LOG_NOTE);
     if (status == 0 && a.dot) print_dot(loaded.graph);
-    for (size_t s = 0; status == 0 && !a.dot && s < loaded.graph->nstages; s++) {
+    if (status == 0 && a.json) status = json_print(json_pipeline(loaded.graph));
+    for (size_t s = 0; status == 0 && !a.dot && !a.json && s < loaded.graph->nstages; s++) {
         const struct br_stage *stage = &loaded.graph->stage[s];
         if (stage->nin > 0) continue;
         puts(stage->name);

@@ -3,7 +3,9 @@
 #include "formats/format.h"
 #include "runtime/config/arena.h"
 #include "stages/common/stage/made_with.h"
+#include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/json.h"
 #include "tools/beamring/plain.h"
 
 #include <inttypes.h>
@@ -83,6 +85,8 @@ static int info_file(const char *path, bool all_beams)
     size_t length = strlen(path);
     if (length > 5 && (strcmp(path + length - 5, ".yaml") == 0 || strcmp(path + length - 4, ".yml") == 0))
         return info_packets(path);
+    int table = info_tables(path);
+    if (table >= 0) return table == 0 ? BR_OK : BR_E_FORMAT;
     static const struct br_stream_hints none;
     struct shown shown = {.path = path};
     struct caller caller = {.owner = &shown,
@@ -106,16 +110,29 @@ static int info_file(const char *path, bool all_beams)
 int cmd_info(int argc, char **argv)
 {
     int at = 1;
-    bool all_beams = argc > 1 && strcmp(argv[1], "--beams") == 0;
-    at += all_beams;
-    if (argc <= at || argv[at][0] == '-') {
-        fputs("usage: beamring info [--beams] FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), GUPPI "
+    bool json = false;
+    bool all_beams = false;
+    for (; at < argc && argv[at][0] == '-' && argv[at][1] != '\0'; at++) {
+        if (strcmp(argv[at], "--beams") == 0)
+            all_beams = true;
+        else if (strcmp(argv[at], "--json") == 0)
+            json = true;
+        else
+            return unknown_option("info", argv[at]);
+    }
+    if (argc <= at) {
+        fputs("usage: beamring info [--beams] [--json] FILE...\nSays what DADA, VDIF, CHIME baseband (HDF5), "
+              "GUPPI "
               "RAW, kotekan "
               "raw and filterbank files hold, and what a packet description (.yaml) means.\n",
               stderr);
         return 2;
     }
-    FILE *const plain[2] = {plain_open(stdout), plain_open(stderr)}, *const before[2] = {stdout, stderr};
+    char *said = NULL;
+    size_t length = 0;
+    FILE *out = json ? open_memstream(&said, &length) : NULL;
+    FILE *const plain[2] = {plain_open(out != NULL ? out : stdout), plain_open(stderr)}, *const before[2] = {
+                                                                                             stdout, stderr};
     int status = 0;
     if (plain[0] != NULL && plain[1] != NULL) stdout = plain[0], stderr = plain[1];
     for (int i = at; i < argc; i++)
@@ -123,5 +140,9 @@ int cmd_info(int argc, char **argv)
     stdout = before[0], stderr = before[1];
     for (int i = 0; i < 2; i++)
         if (plain[i] != NULL) fclose(plain[i]);
-    return status;
+    if (out == NULL) return status;
+    fclose(out);
+    int failed = json_print(json_of_info(said));
+    free(said);
+    return failed != 0 ? failed : status;
 }

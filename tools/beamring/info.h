@@ -13,4 +13,8 @@ void *info_alloc(void *arena, size_t bytes);
 /* What a packet description means. 0, or 1 after a message on stderr. */
 int info_packets(const char *path);
 
+/* UVH5 and tables of stages (gains, weights, beams, bad inputs, drifts). -1: the file is none of these.
+ */
+int info_tables(const char *path);
+
 #endif

@@ -7,6 +7,7 @@
 #include "formats/common/fileio.h"
 #include "formats/dada/recording.h"
 #include "formats/frb_node/frb_receiver.h"
+#include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
 #include <dirent.h>
@@ -342,6 +343,7 @@ static bool read_options(int argc, char **argv, struct options *o)
         else if (argv[i][0] != '-' && o->address == NULL)
             o->address = argv[i];
         else {
+            if (argv[i][0] == '-') return unknown_option("receive", argv[i]) == 0;
             fprintf(stderr, "beamring receive: unexpected '%s'\n", argv[i]);
             return false;
         }

@@ -3,6 +3,7 @@
 
 #include "runtime/base/address.h"
 #include "runtime/base/plain.h"
+#include "tools/beamring/arguments.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
@@ -19,6 +20,8 @@ int remote_arguments(int argc, char **argv, const char *repeats, struct remote *
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], repeats) == 0) {
             remote->repeat = true;
+        } else if (strcmp(argv[i], "--json") == 0 && strcmp(argv[0], "status") == 0) {
+            remote->json = true;
         } else if (strcmp(argv[i], "--token-file") == 0) {
             if (i + 1 == argc) {
                 fprintf(stderr, "beamring %s: --token-file needs a value\n", argv[0]);
@@ -28,9 +31,7 @@ int remote_arguments(int argc, char **argv, const char *repeats, struct remote *
         } else if (strncmp(argv[i], "--token-file=", 13) == 0) {
             remote->token_file = argv[i] + 13;
         } else if (argv[i][0] == '-') {
-            fprintf(stderr, "beamring %s: unknown option '%s'; `beamring help %s` lists them\n", argv[0],
-                    argv[i], argv[0]);
-            return 2;
+            return unknown_option(argv[0], argv[i]);
         } else if (given) {
             fprintf(stderr, "beamring %s: two nodes, '%s' and '%s'; expected one\n", argv[0], remote->url,
                     argv[i]);

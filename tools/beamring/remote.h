@@ -8,7 +8,7 @@
 struct remote {
     const char *url;        /* as the user gave it; default http://127.0.0.1:8081 */
     const char *token_file; /* or NULL */
-    bool repeat;            /* the option that `repeats` names was given */
+    bool json, repeat;      /* the option that `repeats` names was given */
 };
 
 /* Reads [URL], --token-file FILE and the option `repeats`. Returns 0, or 2 after a message. */

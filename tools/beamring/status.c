@@ -1,5 +1,6 @@
 /* status.c - `beamring status`: where a node's pipeline is held up and why; and `beamring log`. */
 #include "tools/beamring/commands.h"
+#include "tools/beamring/json.h"
 #include "tools/beamring/remote.h"
 
 #include <string.h>
@@ -79,8 +80,11 @@ int cmd_status(int argc, char **argv)
     for (bool reached = false;; reached = true) {
         json_t *status = remote_get(&remote, argv[0], "/v1/status");
         if (status == NULL && !(remote.repeat && reached)) return 2; /* a node that was there may come back */
-        if (remote.repeat && isatty(STDOUT_FILENO)) fputs("\033[H\033[2J", stdout);
-        if (status != NULL) print_status(status);
+        if (remote.repeat && isatty(STDOUT_FILENO) && !remote.json) fputs("\033[H\033[2J", stdout);
+        if (status != NULL && remote.json)
+            json_print(json_incref(status));
+        else if (status != NULL)
+            print_status(status);
         fflush(stdout);
         bool ready = json_is_true(json_object_get(status, "ready"));
         json_decref(status);

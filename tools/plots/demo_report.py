@@ -302,64 +302,6 @@ def expected_voltage(sim, config, beamform, freq):
     return np.array(power)
 
 
-# --- the picture ----------------------------------------------------------------------------------
-
-def draw(path, found, truth, sim, header, freq, data, beams, levels, ref_mhz):
-    import matplotlib
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    plt.rcParams.update({"font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left"})
-    tsamp, t0 = header["tsamp"], found["start_s"]
-    fig = plt.figure(figsize=(12, 6.4), constrained_layout=True)
-    grid = fig.add_gridspec(2, 2, width_ratios=(1, 1.25), height_ratios=(1, 2.1))
-
-    sky = fig.add_subplot(grid[:, 0])
-    dx, dy = (a[1] - a[0] if len(a) > 1 else 1.0 for a in beams)
-    extent = (beams[1][0] - dy / 2, beams[1][-1] + dy / 2, beams[0][0] - dx / 2, beams[0][-1] + dx / 2)
-    shown = sky.imshow(levels.reshape(len(beams[0]), len(beams[1])), origin="lower", extent=extent,
-                       cmap="magma")
-    sky.plot(truth["y"], truth["x"], "+", color="#20a090", markersize=16, markeredgewidth=2, label="injected")
-    sky.plot(found["y"], found["x"], "o", markerfacecolor="none", color="#2060ff", markersize=22,
-             markeredgewidth=2, label="recovered")
-    for k, s in enumerate(sim.get("sources", [])):
-        sky.plot(s["y_deg"], s["x_deg"], "*", markerfacecolor="none", color="#90c0ff", markersize=11,
-                 linestyle="none", label="steady source" if k == 0 else None)
-    sky.set(xlabel="y, east-west (degrees)", ylabel="x, north-south (degrees)", xlim=extent[:2],
-            ylim=extent[2:], title=f"Beams at the burst: {len(levels)} beams, {dx:.2f} degrees apart")
-    sky.legend(loc="upper left", framealpha=0.85, markerscale=0.6)
-    fig.colorbar(shown, ax=sky, label="signal to noise", shrink=0.75)
-
-    series = dedisperse(data[:, found["beam"]], delay_s(found["dm"], freq, ref_mhz) / tsamp)
-    times = t0 + (np.arange(len(series)) + 0.5) * tsamp
-    profile = fig.add_subplot(grid[0, 1])
-    profile.axvline(1e3 * truth["arrival"], color="#20a090", linewidth=4, alpha=0.35,
-                    label="injected arrival")
-    profile.step(1e3 * times, series / max(noise_of(series), 1e-9), where="mid", color="#502080",
-                 linewidth=0.9)
-    profile.set(ylabel="signal to noise",
-                title=f"Best beam dedispersed to {found['dm']:.1f} pc cm$^{{-3}}$, at {ref_mhz:g} MHz")
-    profile.legend(loc="upper right", framealpha=0.7)
-    plt.setp(profile.get_xticklabels(), visible=False)
-
-    waterfall = fig.add_subplot(grid[1, 1], sharex=profile)
-    keep = data[:, found["beam"]]
-    group = next(g for g in (4, 2, 1) if len(freq) % g == 0)
-    keep = keep.reshape(-1, group, keep.shape[1]).mean(axis=1)
-    low, high = np.percentile(keep, (2, 99.7))
-    half = abs(header["foff"]) / 2
-    waterfall.imshow(keep, aspect="auto", cmap="magma", vmin=low, vmax=high, interpolation="nearest",
-                     extent=(1e3 * t0, 1e3 * (t0 + len(series) * tsamp), freq[-1] - half, freq[0] + half))
-    for side in (-1, 1):
-        waterfall.plot(
-            1e3 * (truth["arrival"] + delay_s(truth["dm"], freq, ref_mhz) + side * 5 * truth["width"]), freq,
-            color="#40e0d0", linewidth=1, linestyle="--")
-    waterfall.set(xlabel="time (ms)", ylabel="frequency (MHz)",
-                  title="Best beam; dashed: about the injected sweep",
-                  xlim=(1e3 * t0, 1e3 * (t0 + len(series) * tsamp)))
-    fig.savefig(path, dpi=130)
-    plt.close(fig)
-
-
 # --- the report -----------------------------------------------------------------------------------
 
 def report(arguments):
@@ -422,12 +364,18 @@ def report(arguments):
             0,
             f"no burst was found: the highest signal to noise is {snr:.1f}, expected at least {DETECTION:g}")
 
+    baseband = []
     if beamform is not None:
-        wrong += report_voltage(arguments, sim, simulation, pipeline, beamform)
+        baseband, off = report_voltage(arguments, sim, simulation, pipeline, beamform)
+        wrong += off
     report_run(os.path.join(arguments.directory, "stats.json"), pipeline)
 
     picture = os.path.join(arguments.directory, "demo.png")
-    draw(picture, found, truth, sim, header, freq, data, beams, levels, ref)
+    best = dedisperse(data[:, beam], delay_s(dm, freq, ref) / tsamp)
+    found["series"] = best / max(noise_of(best), 1e-9)
+    truth["sweep"] = truth["arrival"] + delay_s(truth["dm"], freq, ref)
+    from demo_picture import draw  # needs matplotlib, which who imports this file may not have
+    draw(picture, found, truth, sim, header, freq, data[:, beam], beams, levels, ref, baseband)
     print(f"\npicture                      {picture}")
     print(f"filterbank files             {os.path.join(arguments.directory, 'filterbank')}")
     print(f"recordings                   {os.path.join(arguments.directory, '*.dada')}")
@@ -437,7 +385,8 @@ def report(arguments):
 
 
 def report_voltage(arguments, sim, simulation, pipeline, beamform):
-    """Prints the power of the baseband beams beside the expected one; returns what is wrong."""
+    """Prints the power of the baseband beams beside the expected one; returns [(x, y, expected, measured,
+    whether the source is there)], and what is wrong."""
     recorder = next(s for s in pipeline["pipeline"] if s["stage"] == "record" and s["in"] == beamform["out"])
     axis = simulation["stream"]["freq_mhz"]
     channels = axis["first"] + axis["step"] * np.arange(axis["count"]) if isinstance(axis,
@@ -447,7 +396,7 @@ def report_voltage(arguments, sim, simulation, pipeline, beamform):
     if got.shape != want.shape:
         raise Trouble(f"the recording has {len(got)} baseband beams; expected {len(want)}")
     xs, ys = beam_grid(beamform["beams"])
-    wrong = []
+    beams, wrong = [], []
     print(
         f"\n{'baseband beam':28} {'expected':>12} {'measured':>12} {'ratio':>12}   mean square of a "
         f"component, levels^2"
@@ -456,9 +405,10 @@ def report_voltage(arguments, sim, simulation, pipeline, beamform):
         at = any(abs(x - s["x_deg"]) < 1e-9 and abs(y - s["y_deg"]) < 1e-9 for s in sim.get("sources", []))
         name = f"({x:+.2f}, {y:+.2f})" + (" at the source" if at else "")
         print(f"{name:28} {want[k]:12.3f} {got[k]:12.3f} {got[k] / want[k]:12.3f}")
+        beams.append((x, y, want[k], got[k], at))
         if not abs(got[k] / want[k] - 1) < 0.05:
             wrong.append(f"baseband beam {k}: its power is {got[k]:.3f}, expected {want[k]:.3f}")
-    return wrong
+    return beams, wrong
 
 
 def report_run(path, pipeline):

@@ -2,9 +2,10 @@
 """Draws gains against frequency: amplitudes and phases of all inputs, one column for each polarisation; what
 was flagged is marked below.
 
-usage: gains_report.py gains.h5 out.png
+usage: gains_report.py gains.h5 out.png [--try]
 
-Exit status: 0; 1 when the file is not one of `beamring calibrate`; 3 without numpy, h5py or matplotlib.
+Exit status: 0; 1 when the file is not one of `beamring calibrate`; 3 without numpy, h5py or matplotlib, which
+is said unless --try is given.
 """
 import sys
 
@@ -14,7 +15,10 @@ try:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     import numpy as np
-except ImportError:
+except ImportError as missing:
+    if "--try" not in sys.argv:
+        print(f"gains_report.py: {missing}; it needs numpy, h5py and matplotlib (Debian: python3-h5py, "
+              "python3-matplotlib)", file=sys.stderr)
     sys.exit(3)
 
 FLAGS = {1: ("dead", "black"), 2: ("weak", "tab:blue"), 3: ("misfit", "tab:red"), 4: ("no result", "0.8")}
@@ -61,7 +65,7 @@ def draw(file, path):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         print(__doc__, file=sys.stderr)
         return 1
     try:
