@@ -10,6 +10,7 @@
 #include "formats/common/text.h"
 #include "runtime/stage_updates.h"
 #include "stages/capture_description.h"
+#include "stages/common/stage/export.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -464,20 +465,5 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return 0;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "capture",
-    .summary = "an F-engine's packets from the network",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .flags = BR_STAGE_COMMITS,
-    .size = sizeof(struct capture),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-    .updates = updates,
-    .commit = commit,
-};
+STAGE_EXPORT(capture, struct capture, "an F-engine's packets from the network", .outputs = outputs,
+             .flags = BR_STAGE_COMMITS, .updates = updates, .commit = commit);

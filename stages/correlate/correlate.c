@@ -2,6 +2,7 @@
 #include "kernels/correlate/correlate.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -170,20 +171,5 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "correlate",
-    .summary = "visibilities: every input with every other one, exact in integers",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
-    .size = sizeof(struct correlate),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(correlate, struct correlate, "visibilities: every input with every other one, exact in integers",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA, .memory = memory);

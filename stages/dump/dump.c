@@ -2,6 +2,7 @@
 #include "stages/dump/dump.h"
 #include "formats/common/fileio.h"
 #include "formats/common/order.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/dump_description.h"
@@ -158,20 +159,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "dump",
-    .summary = "what has passed, on request: the voltages of an event along its dispersion sweep",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .flags = BR_STAGE_HISTORY,
-    .size = sizeof(struct dump_stage),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-    .memory = memory,
-    .request = dump_request,
-};
+STAGE_EXPORT(dump, struct dump_stage,
+             "what has passed, on request: the voltages of an event along its dispersion sweep",
+             .inputs = inputs, .flags = BR_STAGE_HISTORY, .memory = memory, .request = dump_request);

@@ -8,6 +8,7 @@
 #include "stages/exchange/exchange.h"
 
 #include "runtime/stage.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/shape.h"
 #include "stages/exchange/nccl.h"
 #include "stages/exchange_description.h"
@@ -421,20 +422,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "exchange",
-    .summary = "the corner turn between the ranks of a job: from channels to beams and back",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
-    .size = sizeof(struct exchange),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(exchange, struct exchange,
+             "the corner turn between the ranks of a job: from channels to beams and back", .inputs = inputs,
+             .outputs = outputs, .flags = BR_STAGE_CUDA, .memory = memory);

@@ -2,6 +2,7 @@
 #include "formats/sigproc/write.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/filterbank_description.h"
@@ -237,17 +238,5 @@ static int stop(struct br_stage *stage, void *self)
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "filterbank",
-    .summary = "intensity beams to SIGPROC filterbank files, one per beam and band",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct filterbank),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(filterbank, struct filterbank,
+             "intensity beams to SIGPROC filterbank files, one per beam and band", .inputs = inputs);

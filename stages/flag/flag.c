@@ -1,6 +1,7 @@
 /* flag - flags input that is not noise: bad inputs, spectral kurtosis, powers outside limits. */
 #include "stages/flag/flag.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -256,22 +257,8 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "flag",
-    .summary = "bad inputs, spectral kurtosis and powers: input that is not noise becomes missing",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_COMMITS,
-    .size = sizeof(struct flag),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .commit = commit,
-};
+STAGE_EXPORT(flag, struct flag,
+             "bad inputs, spectral kurtosis and powers: input that is not noise becomes missing",
+             .inputs = inputs, .outputs = outputs,
+             .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_COMMITS, .memory = memory,
+             .updates = updates, .commit = commit);

@@ -2,6 +2,7 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/sky/directions.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -322,24 +323,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "frb_beams",
-    .summary = "FRB stage 2: intensity beams in any directions, from the grid",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
-    .size = sizeof(struct frb_beams),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+STAGE_EXPORT(frb_beams, struct frb_beams, "FRB stage 2: intensity beams in any directions, from the grid",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
+             .memory = memory, .updates = updates, .prepare = prepare, .commit = commit, .discard = discard);

@@ -3,6 +3,7 @@
 #include "stages/frb_grid/frb_grid.h"
 #include "formats/tables/hdf5_tables.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -319,24 +320,12 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "frb_grid",
-    .summary = "FRB stage 1: intensities on a grid of directions, summed over polarisation and time",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
-    .size = sizeof(struct frb_grid),
-    .configure = configure,
-    .start = start,
-    .process = frb_grid_process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    return frb_grid_process(stage, self, io);
+}
+
+STAGE_EXPORT(frb_grid, struct frb_grid,
+             "FRB stage 1: intensities on a grid of directions, summed over polarisation and time",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
+             .memory = memory, .updates = updates, .prepare = prepare, .commit = commit, .discard = discard);

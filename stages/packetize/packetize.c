@@ -2,6 +2,7 @@
 #include "stages/packetize/packetize.h"
 #include "formats/packets/description.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/shape.h"
@@ -302,17 +303,5 @@ static int stop(struct br_stage *stage, void *self)
     return status;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "packetize",
-    .summary = "beams onto the network, for FRB searches; frames to a kotekan node",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct packetize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(packetize, struct packetize,
+             "beams onto the network, for FRB searches; frames to a kotekan node", .inputs = inputs);

@@ -10,6 +10,7 @@
 #include "kernels/quantize/follow.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -305,20 +306,5 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "quantize",
-    .summary = "intensity beams to 4 or 8 bits, in the order of the wire",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
-    .size = sizeof(struct quantize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(quantize, struct quantize, "intensity beams to 4 or 8 bits, in the order of the wire",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA, .memory = memory);

@@ -4,6 +4,7 @@
 #include "formats/chime_l0/receive.h"
 #include "formats/frb_node/receive.h"
 #include "formats/kotekan/receive.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/finite.h"
 #include "stages/common/stage/format.h"
 #include "stages/receive_description.h"
@@ -218,18 +219,5 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "receive",
-    .summary = "beams and electric fields from the network",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .size = sizeof(struct receive),
-    .configure = configure,
-    .memory = memory,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(receive, struct receive, "beams and electric fields from the network", .outputs = outputs,
+             .memory = memory);

@@ -1,5 +1,6 @@
 /* record - any stream into files: what a stage has to do for a writer of formats/ (formats/writer.h). */
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/writing.h"
@@ -174,17 +175,5 @@ static int stop(struct br_stage *stage, void *self)
     return writing_status(stage, w, status);
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "record",
-    .summary = "any stream into DADA files, the electric field into those of other systems",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct record),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(record, struct record,
+             "any stream into DADA files, the electric field into those of other systems", .inputs = inputs);

@@ -4,6 +4,7 @@
 #include "formats/common/text.h"
 #include "formats/pcap/pcap_reader.h"
 #include "formats/vdif/vdif_reader.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/finite.h"
 #include "stages/common/stage/pace.h"
 #include "stages/replay_description.h"
@@ -198,18 +199,4 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "replay",
-    .summary = "recorded files as a stream",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .size = sizeof(struct replay),
-    .configure = configure,
-    .memory = memory,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(replay, struct replay, "recorded files as a stream", .outputs = outputs, .memory = memory);

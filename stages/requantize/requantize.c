@@ -6,6 +6,7 @@
 #include "buffers/output.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/shape.h"
 #include "stages/requantize_description.h"
 
@@ -426,23 +427,7 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "requantize",
-    .summary = "the electric field in 8 + 8 bits as 4 + 4 bits, for the stages that make beams of it",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_COMMITS,
-    .size = sizeof(struct requantize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+STAGE_EXPORT(requantize, struct requantize,
+             "the electric field in 8 + 8 bits as 4 + 4 bits, for the stages that make beams of it",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_COMMITS, .updates = updates,
+             .prepare = prepare, .commit = commit, .discard = discard);

@@ -6,6 +6,7 @@
  * frame sizes and can be repeated. */
 #include "formats/common/hints.h"
 #include "runtime/stage.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/pace.h"
 #include "stages/common/stage/random.h"
 #include "stages/common/stage/shape.h"
@@ -450,17 +451,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "simulate",
-    .summary = "noise, sources, bursts and interference as the telescope's dishes would record them",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .size = sizeof(struct simulate),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(simulate, struct simulate,
+             "noise, sources, bursts and interference as the telescope's dishes would record them",
+             .outputs = outputs);

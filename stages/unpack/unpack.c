@@ -1,5 +1,6 @@
 /* unpack - packets as they came to the electric field, and sums of powers on the way. */
 #include "stages/unpack/unpack.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
 #include "stages/unpack_description.h"
@@ -245,20 +246,5 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return status == BR_OK ? BR_CONSUMED | BR_PRODUCED : status;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "unpack",
-    .summary = "packets as they came to the electric field",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS,
-    .size = sizeof(struct unpack),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(unpack, struct unpack, "packets as they came to the electric field", .inputs = inputs,
+             .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS, .memory = memory);

@@ -1,6 +1,7 @@
 /* upchannelize - finer frequency channels by a polyphase filterbank, one plan per zone of the band. */
 #include "kernels/upchannelize/upchannelize.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -433,24 +434,7 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "upchannelize",
-    .summary = "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
-    .size = sizeof(struct upchannelize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+STAGE_EXPORT(upchannelize, struct upchannelize,
+             "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
+             .memory = memory, .updates = updates, .prepare = prepare, .commit = commit, .discard = discard);

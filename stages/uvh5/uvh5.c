@@ -7,6 +7,7 @@
 #include "formats/uvh5/apparent.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/stage/writing.h"
@@ -201,17 +202,4 @@ static int stop(struct br_stage *stage, void *self)
     return writing_status(stage, w, status);
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "uvh5",
-    .summary = "visibilities into UVH5 files, which pyuvdata reads",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct uvh5),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(uvh5, struct uvh5, "visibilities into UVH5 files, which pyuvdata reads", .inputs = inputs);
