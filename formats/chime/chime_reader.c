@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const double top_mhz = 800, step_mhz = -0.390625, rounding = 1e-9;
 enum { CLOCK_NS = 1000 }; /* to which time0_ctime says when a sample was: a double of Unix seconds */

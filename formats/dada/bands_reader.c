@@ -4,7 +4,6 @@
 #include "formats/pieces/reading.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The pipeline's hints, without the channels of all files together. */

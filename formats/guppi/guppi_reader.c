@@ -6,12 +6,10 @@
 #include "formats/pieces/reading.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HEADER_ROOM = (GUPPI_MAX_CARDS + 2) * GUPPI_CARD };

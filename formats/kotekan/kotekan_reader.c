@@ -5,12 +5,7 @@
 #include "formats/pieces/extents.h"
 #include "formats/pieces/reading.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_FRAMES = 1 << 24 };

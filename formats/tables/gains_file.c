@@ -4,7 +4,6 @@
 #include "formats/hdf5/hdf5_store.h"
 #include "formats/hdf5/hdf5_types.h"
 
-#include <errno.h>
 #include <hdf5.h>
 #include <limits.h>
 #include <stdio.h>

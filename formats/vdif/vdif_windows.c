@@ -1,13 +1,9 @@
 /* vdif_windows.c - the windows of VDIF files that are in memory, and the headers in them. */
 #include "buffers/regular_file.h"
 #include "formats/common/fileio.h"
-#include "formats/format.h"
 #include "formats/vdif/vdif_reader.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

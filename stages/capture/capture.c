@@ -13,7 +13,6 @@
 #include "stages/common/stage/export.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include "formats/common/order.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
-#include "stages/common/stage/shape.h"
 #include "stages/dump_description.h"
 
 #include <errno.h>

@@ -7,8 +7,6 @@
 #include "stages/common/stage/shape.h"
 #include "stages/filterbank_description.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct filterbank {

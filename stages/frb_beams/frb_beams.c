@@ -8,7 +8,6 @@
 #include "stages/common/stage/shape.h"
 #include "stages/frb_beams_description.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct frb_beams {

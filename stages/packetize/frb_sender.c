@@ -7,7 +7,6 @@
 #include "stages/packetize/calibration.h"
 #include "stages/packetize/packetize.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,11 +5,8 @@
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/made_with.h"
-#include "stages/common/stage/shape.h"
 #include "stages/packetize_description.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", "packets", NULL};

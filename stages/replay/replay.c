@@ -9,8 +9,6 @@
 #include "stages/common/stage/pace.h"
 #include "stages/replay_description.h"
 
-#include <string.h>
-
 struct replay {
     struct br_strings files; /* parameters */
     int64_t frame_samples, loop, readers;

@@ -2,10 +2,8 @@
 #include "stages/unpack/unpack.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
-#include "stages/common/stage/shape.h"
 #include "stages/unpack_description.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { JOBS_EACH = 8 }; /* of a frame, for each thread: the last ones end nearly together */

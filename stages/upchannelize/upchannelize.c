@@ -7,7 +7,6 @@
 #include "stages/common/stage/shape.h"
 #include "stages/upchannelize_description.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include "formats/uvh5/write.h"
 
 #include "formats/uvh5/apparent.h"
-#include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
