@@ -23,10 +23,10 @@ static const struct br_param params[] = {
     BR_PARAM("gains", BR_P_PATH, struct baseband_beamform, gains_file,
              "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed from "
              "beams"),
-    BR_PARAM("shift", BR_P_INT, struct baseband_beamform, shift,
-             "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
-             "white input",
-             .def = "-1", .min = -1, .max = 30),
+    PARAM(INT, struct baseband_beamform, shift,
+          "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
+          "white input",
+          .def = "-1", .min = -1, .max = 30),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};

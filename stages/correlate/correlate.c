@@ -23,12 +23,12 @@ struct correlate {
 
 static const char *const which[] = {"all", "only", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("integrate", BR_P_INT, struct correlate, integrate,
-             "what one visibility sums up; integrations begin at multiples of it, counted from sample 0",
-             .unit = "base samples", .min = 1, .max = INT64_C(1) << 40, .required = true),
-    BR_PARAM("autocorrelations", BR_P_CHOICE, struct correlate, autocorrelations,
-             "`all`: every pair of inputs; `only`: each input with itself, the powers", .def = "all",
-             .choices = which),
+    PARAM(INT, struct correlate, integrate,
+          "what one visibility sums up; integrations begin at multiples of it, counted from sample 0",
+          .unit = "base samples", .min = 1, .max = INT64_C(1) << 40, .required = true),
+    PARAM(CHOICE, struct correlate, autocorrelations,
+          "`all`: every pair of inputs; `only`: each input with itself, the powers", .def = "all",
+          .choices = which),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};

@@ -18,19 +18,18 @@
 
 static const char *const directions[] = {"beams", "channels", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("to", BR_P_CHOICE, struct exchange, to,
-             "`beams`: in come some channels of all beams, out go all channels of some beams; "
-             "`channels`: the reverse",
-             .def = "beams", .choices = directions),
-    BR_PARAM(
-        "shares", BR_P_INTS, struct exchange, shares,
-        "how many beams (`to: channels`: coarse channels) each rank gets, in the order of ranks; default: "
-        "evenly",
-        .min = 1, .max = 1 << 30),
-    BR_PARAM("frames", BR_P_INT, struct exchange, frames, "that are under way at a time", .def = "4",
-             .min = 1, .max = MAX_FRAMES),
-    BR_PARAM("holes", BR_P_BOOL, struct exchange, holes,
-             "whether channels may be missing between the bands of two ranks", .def = "false"),
+    PARAM(CHOICE, struct exchange, to,
+          "`beams`: in come some channels of all beams, out go all channels of some beams; "
+          "`channels`: the reverse",
+          .def = "beams", .choices = directions),
+    PARAM(INTS, struct exchange, shares,
+          "how many beams (`to: channels`: coarse channels) each rank gets, in the order of ranks; default: "
+          "evenly",
+          .min = 1, .max = 1 << 30),
+    PARAM(INT, struct exchange, frames, "that are under way at a time", .def = "4", .min = 1,
+          .max = MAX_FRAMES),
+    PARAM(BOOL, struct exchange, holes, "whether channels may be missing between the bands of two ranks",
+          .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {

@@ -16,24 +16,23 @@
 enum { FRAME_BYTES = 32 << 20 }; /* frames stay below this when they hold more than one block */
 
 static const struct br_param params[] = {
-    BR_PARAM("downsample", BR_P_INT, struct frb_grid, downsample,
-             "samples of the input in one output sample; for a band with one upchannelization factor",
-             .def = "0", .min = 0, .max = 1 << 24, .unit = "input samples"),
-    BR_PARAM("integrate", BR_P_INT, struct frb_grid, integrate,
-             "base samples in one output sample; every zone's factor divides it", .def = "0", .min = 0,
-             .max = 1 << 24, .unit = "base samples"),
+    PARAM(INT, struct frb_grid, downsample,
+          "samples of the input in one output sample; for a band with one upchannelization factor",
+          .def = "0", .min = 0, .max = 1 << 24, .unit = "input samples"),
+    PARAM(INT, struct frb_grid, integrate,
+          "base samples in one output sample; every zone's factor divides it", .def = "0", .min = 0,
+          .max = 1 << 24, .unit = "base samples"),
     BR_PARAM("gains", BR_P_PATH, struct frb_grid, gains_file,
              "HDF5 file with /gain complex64 [freq][pol][dish], freq being 1, the coarse or the fine "
              "channels; default all 1"),
-    BR_PARAM("threshold", BR_P_REAL, struct frb_grid, threshold,
-             "outputs with a smaller fraction of valid input are masked", .def = "0.5", .min = 0, .max = 1),
-    BR_PARAM("headroom", BR_P_INT, struct frb_grid, headroom,
-             "room for gains that are updated to larger ones: the scale is so many powers of two above what "
-             "the first ones need",
-             .def = "0", .min = 0, .max = 16, .unit = "powers of two"),
-    BR_PARAM("frame", BR_P_INT, struct frb_grid, frame,
-             "length of an output frame; 0 chooses one near the input's", .def = "0", .min = 0,
-             .max = 1 << 20, .unit = "output samples"),
+    PARAM(REAL, struct frb_grid, threshold, "outputs with a smaller fraction of valid input are masked",
+          .def = "0.5", .min = 0, .max = 1),
+    PARAM(INT, struct frb_grid, headroom,
+          "room for gains that are updated to larger ones: the scale is so many powers of two above what "
+          "the first ones need",
+          .def = "0", .min = 0, .max = 16, .unit = "powers of two"),
+    PARAM(INT, struct frb_grid, frame, "length of an output frame; 0 chooses one near the input's",
+          .def = "0", .min = 0, .max = 1 << 20, .unit = "output samples"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, zoned or not"}, {0}};

@@ -52,21 +52,18 @@ struct requantize {
 };
 
 static const struct br_param params[] = {
-    BR_PARAM("scale", BR_P_REALS, struct requantize, scale,
-             "4-bit levels per 8-bit level: one number, or one for each [channel][polarisation]; default: "
-             "measured",
-             .min = 1e-9, .max = 1e9),
-    BR_PARAM("rms", BR_P_REAL, struct requantize, rms,
-             "where scales are measured: rms of each component behind them", .def = "2.5", .min = 0.1,
-             .max = 7, .unit = "levels"),
-    BR_PARAM("measure", BR_P_INT, struct requantize, measure,
-             "samples from the start of the stream on by which scales are measured; they are held in memory "
-             "until then",
-             .def = "4096", .min = 1, .max = 1 << 24, .unit = "samples"),
-    BR_PARAM("save", BR_P_PATH, struct requantize, save,
-             "write the scales into this file, as the YAML that `scale` takes"),
-    BR_PARAM("overwrite", BR_P_BOOL, struct requantize, overwrite, "replace what is in the file of `save`",
-             .def = "false"),
+    PARAM(REALS, struct requantize, scale,
+          "4-bit levels per 8-bit level: one number, or one for each [channel][polarisation]; default: "
+          "measured",
+          .min = 1e-9, .max = 1e9),
+    PARAM(REAL, struct requantize, rms, "where scales are measured: rms of each component behind them",
+          .def = "2.5", .min = 0.1, .max = 7, .unit = "levels"),
+    PARAM(INT, struct requantize, measure,
+          "samples from the start of the stream on by which scales are measured; they are held in memory "
+          "until then",
+          .def = "4096", .min = 1, .max = 1 << 24, .unit = "samples"),
+    PARAM(PATH, struct requantize, save, "write the scales into this file, as the YAML that `scale` takes"),
+    PARAM(BOOL, struct requantize, overwrite, "replace what is in the file of `save`", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int8x2 (replay of GUPPI RAW)"},

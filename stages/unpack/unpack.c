@@ -9,26 +9,24 @@
 enum { JOBS_EACH = 8 }; /* of a frame, for each thread: the last ones end nearly together */
 
 static const struct br_param params[] = {
-    BR_PARAM("pols", BR_P_INT, struct unpack, pols,
-             "polarisations; default: as the packets say, or inputs / dishes of the telescope", .min = 1,
-             .max = 64),
-    BR_PARAM(
-        "order", BR_P_CHOICE, struct unpack, order,
-        "what the number of an input means (inputs are counted source after source, and in a source as its "
-        "packets have them): pol x dishes + dish, or dish x pols + pol",
-        .def = "pol_dish", .choices = unpack_orders),
-    BR_PARAM(
-        "positions", BR_P_INTS, struct unpack, positions,
-        "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
-        "that no input has are zero",
-        .min = -1, .max = 1 << 24),
-    BR_PARAM("sums", BR_P_INT, struct unpack, sums,
-             "block of the sums of powers, the second output: a multiple of a packet's samples that divides "
-             "the frame",
-             .unit = "samples", .min = 1, .max = BR_UNPACK_MAX_SUM),
-    BR_PARAM("threads", BR_P_INT, struct unpack, threads,
-             "on the CPU: of the pipeline's threads those that share a frame; 0: all", .def = "0", .min = 0,
-             .max = UNPACK_PLANS),
+    PARAM(INT, struct unpack, pols,
+          "polarisations; default: as the packets say, or inputs / dishes of the telescope", .min = 1,
+          .max = 64),
+    PARAM(CHOICE, struct unpack, order,
+          "what the number of an input means (inputs are counted source after source, and in a source as its "
+          "packets have them): pol x dishes + dish, or dish x pols + pol",
+          .def = "pol_dish", .choices = unpack_orders),
+    PARAM(INTS, struct unpack, positions,
+          "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
+          "that no input has are zero",
+          .min = -1, .max = 1 << 24),
+    PARAM(INT, struct unpack, sums,
+          "block of the sums of powers, the second output: a multiple of a packet's samples that divides "
+          "the frame",
+          .unit = "samples", .min = 1, .max = BR_UNPACK_MAX_SUM),
+    PARAM(INT, struct unpack, threads,
+          "on the CPU: of the pipeline's threads those that share a frame; 0: all", .def = "0", .min = 0,
+          .max = UNPACK_PLANS),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "packets as they came (capture, replay of pcap)"}, {0}};

@@ -1,8 +1,12 @@
-/* export.h - the descriptor of a stage whose parts have their usual names. */
+/* export.h - the descriptor of a stage whose parts have their usual names, and its parameters. */
 #ifndef BEAMRING_STAGES_COMMON_STAGE_EXPORT_H
 #define BEAMRING_STAGES_COMMON_STAGE_EXPORT_H
 
 #include "runtime/stage.h"
+
+/* A parameter whose field has the name of its key: PARAM(INT, struct filter, taps, "length of the filter"),
+ * then any other fields of br_param. */
+#define PARAM(TYPE, STRUCT, KEY, ...) BR_PARAM(#KEY, BR_P_##TYPE, STRUCT, KEY, __VA_ARGS__)
 
 /* Exports the stage `own_name`, whose struct is `own_struct`, with the file's description, params, configure,
  * start, process and stop. The other fields of br_stage_type follow, such as `.inputs = inputs`. */
