@@ -185,7 +185,7 @@ static int info(struct caller *caller, const char *path)
     return BR_OK;
 }
 
-static const struct reader reader = EXTENTS_READER(describe);
+static const struct reader reader = EXTENTS_READER(describe, READER_PARTS);
 const struct format format_chime = {.name = "chime",
                                     .sideband = "its sideband attribute (else CHIME's second Nyquist zone)",
                                     .probe = chime_probe,

@@ -367,6 +367,6 @@ static int info(struct caller *caller, const char *path)
     return BR_OK;
 }
 
-static const struct reader reader = EXTENTS_READER(describe);
+static const struct reader reader = EXTENTS_READER(describe, READER_PARTS);
 const struct format format_guppi = {
     .name = "guppi", .sideband = "the sign of OBSBW", .probe = guppi_probe, .info = info, .reader = &reader};

@@ -4,6 +4,7 @@
  * that moved would move the beams with it. To measure, frames are held until there are enough samples; they
  * then go out first. */
 #include "buffers/output.h"
+#include "kernels/common/exchange.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
@@ -391,12 +392,8 @@ static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sam
 {
     (void)stage, (void)sample;
     struct requantize *r = self, *with = fresh;
-    double *factor = r->factor;
-    float *each = r->each;
-    r->factor = with->factor;
-    r->each = with->each;
-    with->factor = factor;
-    with->each = each;
+    BR_EXCHANGE(double *, r, with, factor);
+    BR_EXCHANGE(float *, r, with, each);
 }
 
 static void discard(struct br_stage *stage, void *fresh)
