@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND       1000000000u
 #define MOST_RESET_S 86400.0
 enum { TICK_MS = 20, LOOK_MS = 100, LOOK_SOON_MS = 20 };
 

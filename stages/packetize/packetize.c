@@ -198,11 +198,6 @@ static bool sleep_until(void *owner, uint64_t ns)
     return br_stage_sleep_until(owner, ns);
 }
 
-static int parallel(void *owner, size_t jobs, void (*work)(void *arg, size_t job, unsigned worker), void *arg)
-{
-    return br_stage_parallel(owner, jobs, work, arg);
-}
-
 struct link_host host_of(struct br_stage *stage)
 {
     return (struct link_host){.owner = stage,
@@ -211,9 +206,7 @@ struct link_host host_of(struct br_stage *stage)
                               .trouble = trouble,
                               .waits_for = waits_for,
                               .stopping = stopping,
-                              .sleep_until = sleep_until,
-                              .parallel = parallel,
-                              .workers = br_stage_threads(stage)};
+                              .sleep_until = sleep_until};
 }
 
 int start_peers(struct br_stage *stage, struct packetize *p, bool acks)
