@@ -221,7 +221,8 @@ def test_refusals():
 
 def test_kotekans_requests():
     """POST and GET /baseband in kotekan's words: its formula for 400 MHz, widened by the channel's width."""
-    with dump_common.dump_node(dump_common.node_text(format="chime"), filled=1.7, halts=True) as (node, source):
+    text = dump_common.node_text(format="chime")
+    with dump_common.dump_node(text, filled=1.7, halts=True) as (node, source):
         when_ns = EPOCH_NS + (node.newest() - 400000) * SAMPLE_NS
         request = {"event_id": 77, "start_unix_seconds": when_ns // 10**9, "start_unix_nano": when_ns % 10**9,
                    "duration_nano": 20000000, "dm": 5, "dm_error": 0.5, "file_path": "2026/event_77"}
