@@ -1,4 +1,4 @@
-"""Running nodes, through their control interface (docs/user-guide.md)."""
+"""Running nodes, through their control interface (docs/http.md)."""
 
 import http.client
 import json
@@ -250,7 +250,7 @@ class Node:
         """Writes what has passed: `node.dump(start=t, duration_s=0.01, dm=20, freq_ref_mhz=600)`.
 
         start: datetime64 or its text, integer ns since 1970, {"sample": N}, or "earliest"; the other keys
-        are those of the request (docs/user-guide.md).  Returns a Dump.
+        are those of the request (docs/voltage-beams.md).  Returns a Dump.
         """
         if isinstance(start, str) and start != "earliest":
             start = np.datetime64(start)
