@@ -1,5 +1,5 @@
-"""The measures of the house: how long functions, files and lines may be, where comments stand, what a room
-may include, and words that do not come back.
+"""The measures of the house: how long functions, files and lines may be, where comments stand, what a room may
+include, and words that do not come back.
 
     tests/house.py            what breaks a measure, one line each; exit status 1 if there is anything
     tests/house.py --numbers  lines of code by room, and the longest functions and files
@@ -18,8 +18,7 @@ LINE, FUNCTION, FILE = 110, 120, 500
 DOC_LINE = 140  # tables of figures
 CODE = {".c", ".h", ".cu", ".cuh"}
 PROSE = {".md"}
-WORDED = {".build", ".css", ".html", ".in", ".js", ".sh", ".txt", ".yaml", ""}  # only their words are looked
-at
+WORDED = {".build", ".css", ".html", ".in", ".js", ".sh", ".txt", ".yaml", ""}  # only their words are looked at
 
 # Folders of runtime/, lowest first: each includes those before it, and the headers of runtime/ itself.
 STEPS = ["base", "config", "graph", "ranks", "run", "control"]
@@ -29,9 +28,9 @@ ARROWS = {
     "kernels": r"kernels/|buffers/(?:half|dtype)\.h",
     "formats": r"formats/|buffers/|runtime/(?:base|config)/",
     "runtime": r"buffers/|runtime/(?:[^/]+$|(?:{below})/)",
-    "stages":
-    r"buffers/|kernels/|formats/|runtime/[^/]+$|stages/(?:common/|{folder}/|{folder}_description\.h)",
-    "tools": r"(?!tests/)", }
+    "stages": r"buffers/|kernels/|formats/|runtime/[^/]+$|stages/(?:common/|{folder}/|{folder}_description\.h)",
+    "tools": r"(?!tests/)",
+}
 
 # What is looked for, what to say instead. Case does not count; identifiers are divided at underscores first.
 WORDS = [
@@ -48,8 +47,8 @@ WORDS = [
      "external"),  # packets may be foreign
     (r"\bhdf5 numbers\b|\bnumbers (?:of|in) (?:an |the )?hdf5\b", "tables"),
 ]
-# Patterns of sentences that read like a translation; each has a better form (docs/contributing.md). The
-# number of those left is a measure too: each has its reason, such as a heading that is a question.
+# Patterns of sentences that read like a translation; each has a better form (docs/contributing.md). The number
+# of those left is a measure too: each has its reason, such as a heading that is a question.
 SENTENCES = re.compile(r"(?<![Tt]here )\b(?:is|are|was|were) no\b(?! longer| more)|"
                        r"(?:^|[.:;!?]\s+|/\*+\s*|//\s*|#\s+|\"|\*\s+)(?:What|Of)\s+[a-z]|"
                        r"\bgo(?:es)? on having\b|\bcalled off\b|\bdid not come back\b|\bdone without\b|"
@@ -122,10 +121,10 @@ def misplaced(lines):
             continue
         if "/*" not in member and first == last and before.strip() and not before.endswith("{") and \
                 len(member) + 1 + len(text) <= LINE:
-            yield first + 1, "a title of members has an empty line before it; else it stands behind its
-            member" function = re.search(r"(\w+)\)?\(", behind) if function and not
-            re.search(rf"\b{function[1]}\b", text): yield first + 1, f"a comment before a member, and none
-            before {function[1]}() behind it"
+            yield first + 1, "a title of members has an empty line before it; else it stands behind its member"
+        function = re.search(r"(\w+)\)?\(", behind)
+        if function and not re.search(rf"\b{function[1]}\b", text):
+            yield first + 1, f"a comment before a member, and none before {function[1]}() behind it"
 
 
 def arrows_up(name, lines):
@@ -161,8 +160,7 @@ def measure(name, found, sentences):
                 found.append(f"{name}:{at}: {len(line)} characters; at most {LINE}")
     if path.suffix in CODE:
         found += [f"{name}:{at}: {what}" for at, what in misplaced(lines)]
-        found += [f"{name}:{at}: includes {header}, an arrow up (docs/architecture.md): move down what both
-        need"
+        found += [f"{name}:{at}: includes {header}, an arrow up (docs/architecture.md): move down what both need"
                   for at, header in arrows_up(name, lines)]
     if path.suffix in PROSE:
         for at, line in enumerate(lines, 1):
