@@ -182,7 +182,7 @@ class Node:
 
     @property
     def sources(self):
-        """What the sources have counted: stage -> {"source 3": {"late": 5, ...}, ...}."""
+        """The counters of the sources: stage -> {"source 3": {"late": 5, ...}, ...}."""
         return {name: s["counted"] for name, s in self.stages.items() if s["counted"]}
 
     @property
@@ -209,7 +209,7 @@ class Node:
         return _metrics(text.decode())
 
     def preview(self, queue, item=0, timeout_s=10):
-        """What a queue carries, downsampled: a dict with arrays `mean` [item], `waterfall` [time][channel]
+        """The data of a queue, downsampled: a dict with arrays `mean` [item], `waterfall` [time][channel]
         (NaN: missing), `samples` [time] (of the waterfall), `freq_mhz`, and the rest of the node's answer
         (docs/http.md).
         """
