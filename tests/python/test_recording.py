@@ -92,7 +92,7 @@ def test_slices_read_what_they_say(made):
     one = r.isel(time=slice(10, 20)).raw  # of one file: a map, not a copy
     assert isinstance(one, np.memmap) or isinstance(one.base, np.memmap)
     assert not one.flags.writeable
-    with pytest.raises(KeyError, match="no axis 'beam'"):
+    with pytest.raises(KeyError, match="not an axis 'beam'"):
         r.isel(beam=0)
     with pytest.raises(IndexError):
         r.isel(freq=4)
