@@ -137,10 +137,13 @@ def test_taps_of_large_frames_are_bounded():
         got = harness.beamring("run", made, cwd=d)
         assert got.status == 0, got
         wide = WIDE.replace("files: ", f"files: {d}/")
-        bounded_taps(wide)
+        with open(os.path.join(d, "wide_000000.dada"), "rb") as f:
+            recorded = f.read()
+            recorded = recorded[int(re.search(rb"HDR_SIZE\s+(\d+)", recorded)[1]):]
+        bounded_taps(wide, recorded)
 
 
-def bounded_taps(text):
+def bounded_taps(text, recorded):
     with node(text, command="serve") as n:
         n.wait_until(lambda s: s["ready"], seconds=90, what="ready")
         slower = 8 if "libasan" in open(f"/proc/{n.process.pid}/maps").read() else 1
@@ -162,6 +165,8 @@ def bounded_taps(text):
         one = CHANNELS * 2  # bytes of a time step
         assert header["every"] == 4 and header["samples"] == 1024, {**header, "stream": None}
         assert len(data) == header["data"] + header["valid"] and header["data"] == 256 * one
+        data = data[:header["data"]]
+        assert data == b"".join(recorded[at:at + one] for at in range(0, 1024 * one, 4 * one)), header["first"]
         before, idle = resident(n), []
         while True:  # each asks for a frame of its own, and reads the first bytes of it
             first = header["first"] + 1
