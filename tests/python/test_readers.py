@@ -71,7 +71,7 @@ def test_vdif_and_guppi_of_observatories():
     assert abs(start.unix * 1e9 - r.times_ns[0]) < 1000
 
 
-def test_filterbanks_by_your_and_sigpyproc(made):
+def test_filterbanks_by_your(made):
     your = pytest.importorskip("your")
     folder, result = made
     paths = sorted(map(str, (folder / "fil").glob("*.fil")))
@@ -83,9 +83,6 @@ def test_filterbanks_by_your_and_sigpyproc(made):
         assert same(r.data[:, 0], theirs.get_data(0, h.nspectra).astype(np.float32))
         assert np.allclose(r.freqs_mhz, h.fch1 + h.foff * np.arange(h.nchans), rtol=0, atol=1e-9)
         assert abs((h.tstart - 40587) * 86400e9 - r.times_ns[0]) < 10**6
-        readers = pytest.importorskip("sigpyproc.readers")
-        block = readers.FilReader(path).read_block(0, h.nspectra).data
-        assert same(r.data[:, 0], np.asarray(block, np.float32).T)
 
 
 def test_chime_by_h5py(oracle):
@@ -119,7 +116,8 @@ def test_packets_of_a_capture_file(oracle):
     frames = [LINKS["ethernet"][1](ip_udp(p)) for *_, p in engine.packets(raw)]
     write_pcap("a.cap", 1, frames)
     channels = raw.shape[1]
-    hints = {"epoch_ns": EPOCH_NS, "sample_ns": 5120, "freq_mhz": {"first": 400, "step": 0.1, "count": channels}}
+    mhz = {"first": 400, "step": 0.1, "count": channels}
+    hints = {"epoch_ns": EPOCH_NS, "sample_ns": 5120, "freq_mhz": mhz}
     replay = {"packet": engine.name, "sources": list(engine.sources), "streams": list(engine.streams)}
     with pytest.raises(br.FormatError, match="unpack"):
         br.open("a.cap", stream=hints, **replay)
@@ -141,9 +139,8 @@ telescope: {{name: row, grid: {{m: 1, n: 12}}, spacing_m: {{m: 8, n: 6}}, dishes
     values = ((raw >> 4) - 8.0) + 1j * ((raw & 15) - 8.0)  # [time][channel][input]
     good = (field.valid == 255).all(1)
     assert field.shape == (1024, channels, 2, 12) and good.sum() >= 1008
-    ours = field.data[good]
-    either = [ours.reshape(len(ours), channels, 24), ours.transpose(0, 1, 3, 2).reshape(len(ours), channels, 24)]
-    assert any(same(one, values[good].astype(np.complex64)) for one in either)
+    ours = field.data[good].reshape(-1, channels, 24)  # the default order: one polarisation after the other
+    assert same(ours, values[good].astype(np.complex64))
 
 
 def test_what_receive_records(oracle, tmp_path):
@@ -152,7 +149,8 @@ def test_what_receive_records(oracle, tmp_path):
     from wires_common import STEP, document, free_port, random_minichunks, receive_tool
 
     rng, port = np.random.default_rng(8), free_port()
-    tool = receive_tool(str(tmp_path), "frb-node", f"127.0.0.1:{port}", "--directory", "out", "--until-closed")
+    where = (f"127.0.0.1:{port}", "--directory", "out")
+    tool = receive_tool(str(tmp_path), "frb-node", *where, "--until-closed")
     levels, side = random_minichunks(rng, 20, 2, 4)
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.sendall(frb_node.hello(document(channels=(0, 1, 4, 5)), flags=1))

@@ -324,14 +324,15 @@ def test_a_stage_that_never_returns_ends_by_its_timeout():
 
 
 def test_per_frame_cost():
-    """Processor time of a frame that passes through a stage that does nothing: this thread's, so that a machine
-    that is busy does not matter."""
+    """Processor time of a frame that passes through a stage that does nothing: of the stage's thread, so that
+    a machine that is busy does not matter."""
 
     class Through(br.Stage):
         def process(self, field, out):
             out.samples = out.samples
 
-    source = HEAD + "pipeline:\n  - {stage: simulate, out: field, samples: 16000, seed: 3, frame_samples: 4}\n"
+    source = HEAD + "pipeline:\n"
+    source += "  - {stage: simulate, out: field, samples: 16000, seed: 3, frame_samples: 4}\n"
     best = 1.0
     for _ in range(3):
         stats = run(Through, source).stats
