@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-/* Bytes that can still be had: what the machine has left, or less where a control group (cgroup v1 or v2)
- * that the process is in allows less. SIZE_MAX when the system does not say. Touching more than that would
- * not fail: it would get some program killed. `root` stands before the paths of /proc and /sys (normally
- * ""); `who` gets the words for whoever sets the limit: "the machine has" or "the control group /x
- * allows". */
+/* Bytes of memory that this process can still use: the machine's available memory, or less if a control group
+ * (cgroup v1 or v2) of the process allows less. SIZE_MAX if the system does not tell. A process that touches
+ * more does not get an error: the kernel kills some program instead. `root` is put before the paths of /proc
+ * and /sys (normally ""). `who` [size] receives the beginning of a message that names the limit: "the machine
+ * has" or "the control group /x allows". */
 size_t br_memory_available(const char *root, char *who, size_t size);
 
 #endif

@@ -1,8 +1,8 @@
 /* board.h - a few numbers that one thread keeps up to date and any other reads, without a lock on either
  * side. Private to this repository.
  *
- * The writer never waits. A reader that meets a writer looks again, and so always sees numbers that belong
- * together. Writers of one board exclude each other by some means of their own. */
+ * The writer never waits. A reader that finds a write in progress tries again, so the numbers that it
+ * returns always belong together. Two threads must not write one board at a time: the caller sees to that. */
 #ifndef BEAMRING_BUFFERS_BOARD_H
 #define BEAMRING_BUFFERS_BOARD_H
 
@@ -10,11 +10,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Is odd while the board is written. */
+/* Odd while the board is being written. */
 typedef _Atomic uint64_t br_board_version;
 
-/* Every store is a release and every load an acquire, instead of fences: who sees a new number also sees
- * that the version has changed. On x86 these are plain instructions. */
+/* Every store is a release and every load an acquire, instead of fences: a thread that sees a new number also
+ * sees that the version has changed. On x86 these are plain instructions.
+ *
+ * br_board_write copies `count` numbers to the board, and br_board_read copies them from it. */
 static inline void br_board_write(br_board_version *version, _Atomic uint64_t *board, const uint64_t *numbers,
                                   unsigned count)
 {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* CLOCK_MONOTONIC in nanoseconds. */
+/* The time of CLOCK_MONOTONIC in nanoseconds. Any thread. */
 static inline uint64_t br_clock_ns(void)
 {
     struct timespec now;

@@ -1,8 +1,9 @@
 /* half.h - float16 (IEEE binary16) bits to and from float32.
  *
- * Rounding is to nearest, ties to even, subnormals included; what is too large becomes infinity, so
- * callers that must stay finite clamp to +-BR_HALF_MAX first. NaN stays NaN (made quiet, the upper bits of
- * the payload kept). Both implementations of the array functions give the same bits. */
+ * Rounding is to nearest, ties to even, subnormals included. Values that are too large become infinity, so
+ * callers that need finite results clamp to +-BR_HALF_MAX first. NaN stays NaN (made quiet, the upper bits of
+ * the payload kept). Both implementations of the array functions (with F16C instructions and in plain C) give
+ * the same bits. */
 #ifndef BEAMRING_BUFFERS_HALF_H
 #define BEAMRING_BUFFERS_HALF_H
 
@@ -54,13 +55,13 @@ static inline uint16_t br_half_from_float(float value)
     return (uint16_t)(sign | ((magnitude - ((127 - 15) << 23)) >> 13));
 }
 
-/* Two in a word, `low` in its lower half. */
+/* Two float16 values in one word, `low` in its lower half. */
 static inline uint32_t br_half_pair(double low, double high)
 {
     return br_half_from_float((float)low) | (uint32_t)br_half_from_float((float)high) << 16;
 }
 
-/* `count` values each; in and out must not overlap. */
+/* Converts `count` values; in and out must not overlap. */
 void br_half_to_float_array(float *out, const uint16_t *in, size_t count);
 void br_half_from_float_array(uint16_t *out, const float *in, size_t count);
 

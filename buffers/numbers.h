@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* FNV-1a of 64 bits, which tells apart what differs by accident, not by intent: the hash with these bytes
- * behind those that it is of already. It begins with BR_FNV_START. */
+/* FNV-1a with 64 bits: continues `hash` with `bytes` more bytes; the first call passes BR_FNV_START. It
+ * distinguishes data that differ by accident, but not data that somebody chose to collide. */
 #define BR_FNV_START UINT64_C(0xcbf29ce484222325)
 static inline uint64_t br_fnv(uint64_t hash, const void *data, size_t bytes)
 {
@@ -15,7 +15,7 @@ static inline uint64_t br_fnv(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* The greatest common divisor; that of 0 and b is b. */
+/* The greatest common divisor of a and b; if a is 0, b. */
 static inline uint64_t br_common_divisor(uint64_t a, uint64_t b)
 {
     while (b != 0) {

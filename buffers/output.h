@@ -1,5 +1,5 @@
-/* output.h - files that the program makes or replaces: only where nothing is yet, or a regular file. A
- * device, a pipe, a folder or a symbolic link stays what it is, whoever runs the program. */
+/* output.h - creates and replaces output files. Only regular files are replaced: a device, a pipe, a folder
+ * or a symbolic link of the same name is an error, even for root. */
 #ifndef BEAMRING_BUFFERS_OUTPUT_H
 #define BEAMRING_BUFFERS_OUTPUT_H
 
@@ -12,25 +12,27 @@
 extern "C" {
 #endif
 
-/* Whether a file of that name may be made or replaced. Errors: BR_E_IO; the message names what is there. */
+/* Returns BR_OK if a file called `path` may be created or replaced. Errors: BR_E_IO; the message names the
+ * thing that has this name. */
 BR_API int br_output_check(const char *path, struct br_error *error);
 
-/* Opens a file for writing and reading, closed on exec, from its beginning: one that is there is emptied with
- * `overwrite`, and else an error. The descriptor, or -1: BR_E_IO with the file's name. */
+/* Opens an empty file for writing and reading (close-on-exec) and returns its descriptor, which the caller
+ * closes. An existing file is truncated if `overwrite` is true, and otherwise an error. Returns -1 on
+ * failure; `error` then has BR_E_IO and the file's name. */
 BR_API int br_output_open(const char *path, bool overwrite, struct br_error *error);
 
-/* The same as a stream, or NULL. */
+/* The same, as a FILE that the caller closes; NULL on failure. */
 BR_API FILE *br_output_stream(const char *path, bool overwrite, struct br_error *error);
 
-/* Gives the file at `from` the name `to`, in one step. A reader of `to` sees the old file or the new one,
- * never half of one. Errors: BR_E_IO with the file's name; then `from` is still there. */
+/* Renames `from` to `to` atomically: a reader of `to` sees the old file or the new one, never a part of one.
+ * Returns BR_OK or BR_E_IO, with the file's name in the message; `from` then still exists. */
 BR_API int br_output_rename(const char *from, const char *to, struct br_error *error);
 
-/* The same, and afterwards the file and its name are on the disk: a machine that loses power keeps them.
- * Waits for the disk. Errors: as above; where the disk fails, too. */
+/* The same, then waits until the file and its name are on the disk, so that they survive a loss of power.
+ * Errors as above, and BR_E_IO if the disk fails. */
 BR_API int br_output_publish(const char *from, const char *to, struct br_error *error);
 
-/* The names in the directory of `path` are on the disk; where that cannot be known, nothing happens. */
+/* Writes the names in the directory of `path` to the disk and waits for it; failures are ignored. */
 BR_API void br_output_sync_directory(const char *path);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* regular_file.h - opening what must be a regular file: a pipe would make the program wait for its other
- * end, and a device may have no end. */
+/* regular_file.h - opens files that must be regular files: opening a pipe would wait for its other end, and a
+ * device may be endless. */
 #ifndef BEAMRING_BUFFERS_REGULAR_FILE_H
 #define BEAMRING_BUFFERS_REGULAR_FILE_H
 
@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens a regular file for reading, with `flags` besides, and never waits. The descriptor, which the
- * caller closes, and its bytes (NULL: not wanted), or -1: BR_E_IO with the file's name, errno as open
- * leaves it, 0 for something else than a regular file. */
+/* Opens a regular file for reading, with additional `flags` of open, without waiting. Returns the descriptor,
+ * which the caller closes; *bytes (may be NULL) receives the file's size. Returns -1 on failure: `error` has
+ * BR_E_IO and the file's name, and errno is that of open, or 0 if it is not a regular file. */
 static inline int br_open_regular(const char *path, int flags, uint64_t *bytes, struct br_error *error)
 {
     struct stat info;
@@ -35,7 +35,7 @@ static inline int br_open_regular(const char *path, int flags, uint64_t *bytes, 
     return -1;
 }
 
-/* The same as a stream; NULL where that fails. */
+/* The same, as a FILE that the caller closes; NULL on failure. */
 static inline FILE *br_fopen_regular(const char *path, uint64_t *bytes, struct br_error *error)
 {
     int fd = br_open_regular(path, 0, bytes, error);
@@ -47,8 +47,7 @@ static inline FILE *br_fopen_regular(const char *path, uint64_t *bytes, struct b
     return file;
 }
 
-/* BR_OK for what is a regular file that can be read, for libraries that open it themselves. Errors as
- * above. */
+/* Returns BR_OK if `path` is a readable regular file, before a library opens it itself. Errors as above. */
 static inline int br_check_regular(const char *path, struct br_error *error)
 {
     int fd = br_open_regular(path, 0, NULL, error);

@@ -1,15 +1,15 @@
-/* ring.h - what a queue and a reader are made of. Private to buffers/.
+/* ring.h - the structs of a queue and a reader. Private to buffers/.
  *
  * ROOM. A queue has `depth` slots for frames that its producer holds, that a blocking reader has not
- * released, or that any reader has yet to read: these slots count as used. A frame that only dropping
- * readers hold while they read it does not count: the memory has one spare slot for each of them. Nor do
- * frames of the history: the memory has a slot for each, and spare ones for each of its readers, for the
+ * released, or that any reader has yet to read: these slots count as used. A frame that only dropping readers
+ * are reading does not count: the memory has one spare slot for each of them. Frames of the history do not
+ * count either: the memory has one slot for each of them, and for each history reader spare slots for the
  * frame that it reads and those that it holds.
  *
- * IN ADVANCE. The producer locks the queue once a frame, and so does a blocking reader: br_queue_publish
- * lends the next slot at once where there is room, and br_reader_release takes the next frame where there is
- * one, so that the calls that follow find it without the lock. The slots are as used as if those calls had
- * come at once, which is what they do in a pipeline that is busy. */
+ * IN ADVANCE. The producer locks the queue once per frame, and so does a blocking reader. br_queue_publish
+ * already lends the next slot if there is room, and br_reader_release already takes the next frame if there
+ * is one, so that the next acquire or wait does not need the lock. Slots are used as if that call came at
+ * once; in a busy pipeline it does. */
 #ifndef BEAMRING_BUFFERS_RING_H
 #define BEAMRING_BUFFERS_RING_H
 
@@ -21,8 +21,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* The boards of a queue and of a reader: whoever changes one of these under the lock writes the
- * board before it lets the lock go. */
+/* The numbers on the boards of a queue and of a reader. A thread that changes one of them holds the lock, and
+ * writes the board before it unlocks. */
 enum {
     Q_FRAMES,
     Q_SAMPLES,
@@ -62,11 +62,11 @@ struct br_pin;
 
 /* The frames that a queue keeps, see history.h. Lists go from the oldest frame to the newest. */
 struct br_history {
-    unsigned frames; /* the most that are kept; 0: no history */
+    unsigned frames; /* most frames that are kept; 0: no history */
     unsigned nkept, npinned;
     struct br_slot *oldest, *newest;
     struct br_slot *loose; /* the oldest one that is not pinned, or NULL */
-    struct br_slot *whole; /* from here to the newest one none has gone */
+    struct br_slot *whole; /* from this frame to the newest one no frame is missing */
     struct br_pin *pins;
 };
 
@@ -76,23 +76,23 @@ struct br_reader {
     uint64_t next;     /* the entry that it reads next */
     struct entry held; /* slot NULL: none */
     bool detached;
-    /* The frame `held` was taken when the one before it was given back, and waits for br_reader_wait: see
-     * IN ADVANCE. Set under the lock; whoever exchanges it for false has the frame. */
+    /* True: br_reader_release took the frame `held` in advance, for br_reader_wait (see IN ADVANCE). Set
+     * under the lock. The thread that exchanges it for false owns the frame. */
     _Atomic bool taken;
     /* of a history */
-    uint64_t passed; /* the base sample behind the last frame that it gave back */
+    uint64_t passed; /* end of the last frame that it released, a base sample */
     unsigned nholds; /* frames that are held */
-    /* The frames that were held last, a ring, and their numbers then: a search begins near them. */
+    /* Ring of the frames held last, with their numbers at that time: a search begins near them. */
     struct br_slot *last_hold[BR_HISTORY_HOLDS];
     uint64_t last_number[BR_HISTORY_HOLDS];
     unsigned holds;
     uint64_t wait_since, last_wait_ns; /* since 0: not waiting */
     struct br_reader_counters counters;
-    const struct br_gpu_stream *gpu; /* NULL: it reads with the host */
+    const struct br_gpu_stream *gpu; /* NULL: it reads on the host */
     br_gpu_event *released;          /* [nevents of the queue], recorded on gpu */
-    bool *pending; /* [nevents]: that event was recorded, and nobody is ordered behind it yet */
-    struct br_gpu_waits gpu_waits; /* of its thread, for the producer or for its own work */
-    char apart[64];                /* from what only its own thread writes */
+    bool *pending;                   /* [nevents]: the event was recorded, and no work waits for it yet */
+    struct br_gpu_waits gpu_waits;   /* waits of its thread for the producer or for its own work */
+    char apart[64];                  /* keeps the board off the cache line of the fields above */
     br_board_version shown_version;
     _Atomic uint64_t shown[R_NUMBERS];
 };
@@ -106,9 +106,9 @@ struct br_queue {
     char *name;
     struct br_stream stream;
     struct br_place place;
-    const struct br_gpu_stream *gpu; /* NULL: its producer writes with the host */
-    /* [nevents][BR_READY_TRAIL], recorded on gpu: of the last frames that were in each slot. The newest
-     * orders the readers; those before it tell how far the GPU has come, when the host has run ahead. */
+    const struct br_gpu_stream *gpu; /* NULL: the producer writes on the host */
+    /* [nevents][BR_READY_TRAIL], recorded on gpu, for the last frames that were in each slot. Readers wait
+     * for the newest event. If the host has run ahead, the earlier ones show how far the GPU has come. */
     br_gpu_event *ready;
     _Atomic uint64_t
         *ready_first;       /* [nevents][BR_READY_TRAIL]: first sample of that frame; UINT64_MAX: none */
@@ -125,18 +125,18 @@ struct br_queue {
     _Atomic unsigned used; /* slots, see ROOM */
 
     struct br_slot *acquired; /* by the producer, not published yet */
-    /* `acquired` was lent when the frame before it was published, and waits for br_queue_acquire: see IN
-     * ADVANCE. Set under the lock; whoever exchanges it for false has the frame. */
+    /* True: br_queue_publish lent `acquired` in advance, for br_queue_acquire (see IN ADVANCE). Set under the
+     * lock. The thread that exchanges it for false owns the frame. */
     _Atomic bool lent;
-    struct br_slot *advance;             /* that one, for the producer's thread alone */
+    struct br_slot *advance;             /* the same slot; only the producer's thread uses it */
     struct br_slot *ahead[BR_MAX_AHEAD]; /* [nahead] lent to the producer for its next acquires */
     unsigned nahead;
     bool sealed, ended;
-    _Atomic bool aborted; /* changes under the lock; a thread that waits for a GPU looks without it */
+    _Atomic bool aborted; /* changes under the lock; a thread that waits for a GPU reads it without */
     bool producer_sleeps, readers_sleep;
     uint64_t wait_since, last_wait_ns; /* the producer's */
     struct br_queue_counters counters;
-    uint64_t newest; /* the sample behind the last one that was published */
+    uint64_t newest; /* end of the newest published frame, a base sample */
     pthread_cond_t space, data;
     char apart[64]; /* from what only its own thread writes */
     br_board_version shown_version;
@@ -201,29 +201,30 @@ static inline void br_reader_show(struct br_reader *reader)
 
 /* --- history.c, under the lock --- */
 
-/* Adds a frame that is being published to the history, if there is one; returns the one that goes for it, or
- * NULL. Entries are kept for as many frames as there are slots: a reader may miss one. */
+/* Adds a frame that is being published to the history, if the queue has one. Returns the frame that leaves
+ * the history to make room, or NULL. The ring has an entry for as many frames as slots: a reader may miss
+ * one. */
 struct br_slot *br_history_keep(struct br_queue *queue, struct br_slot *slot);
 
-/* Brings the reader of a history to the next frame that is there still; others stay where they are. */
+/* Moves a history reader on to the next frame that is still kept. Does nothing for other readers. */
 void br_history_skip_gone(struct br_reader *reader);
 
-/* --- order.c: who is ordered behind whom, with events. The calling thread owns the slot; the lock is not
- * held. --- */
+/* --- order.c: orders producer and readers with events. The calling thread owns the slot and does not hold
+ * the lock. They return BR_OK, BR_E_DEVICE or BR_E_STOPPED. --- */
 
-/* The producer behind everything that still reads the slot. */
+/* Makes the producer wait for all work that still reads the slot. */
 int br_order_producer(struct br_queue *queue, const struct br_slot *slot);
 
-/* The producer's work on the slot is done when this event occurs. */
+/* Records the event that occurs when the producer's work on the slot is done. */
 int br_order_ready(struct br_queue *queue, const struct br_slot *slot);
 
-/* The reader behind the producer. */
+/* Makes the reader wait for the producer's work on the slot. */
 int br_order_reader(struct br_reader *reader, const struct br_slot *slot);
 
-/* The reader's work on the slot is done when this event occurs. */
+/* Records the event that occurs when the reader's work on the slot is done. */
 int br_order_released(struct br_reader *reader, const struct br_slot *slot);
 
-/* Events of a queue and its readers. */
+/* Create and destroy `count` events for a queue and for each of its readers. */
 int br_order_create(struct br_queue *queue, unsigned count, struct br_error *error);
 void br_order_destroy(struct br_queue *queue);
 

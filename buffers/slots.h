@@ -7,34 +7,34 @@
 
 struct br_slot {
     struct br_frame frame;
-    uint64_t order;   /* counts the acquisitions: which slot is older */
-    bool used;        /* it counts as used, see ring.h */
-    unsigned needed;  /* 1 for the producer that holds it, and blocking readers that have not released it */
-    unsigned reading; /* readers that do not block and are reading it */
-    unsigned waiting; /* dropping readers that have yet to read it: a lap may take it away from them */
+    uint64_t order;   /* number of its acquisition: smaller is older */
+    bool used;        /* counts as used, see ROOM in ring.h */
+    unsigned needed;  /* 1 if the producer holds it, plus the blocking readers that have not released it */
+    unsigned reading; /* dropping and history readers that are reading it */
+    unsigned waiting; /* dropping readers that have not read it yet: the producer may take it from them */
 
-    /* While it is kept, see history.h. */
+    /* For a frame that is kept, see history.h. */
     bool kept, pinned;
-    uint64_t number; /* of the entry as which it was published last */
+    uint64_t number; /* of the entry as which it was last published */
     struct br_slot *older, *newer;
 };
 
 struct br_slots {
     struct br_slot *slot; /* [count] */
-    /* The free ones, a ring of `count` from `head` on. In host memory the last in is the first out: its
-     * cache is the warmest. Where a GPU works on frames the first in is the first out: what was released
-     * last may be in use the longest. */
+    /* Free slots, a ring of `count` that starts at `head`. In host memory the last one in is the first one
+     * out, because it is most likely still cached. If a GPU works on frames the first one in is the first one
+     * out, because the GPU may still use the slots that were released last. */
     struct br_slot **idle;
     unsigned count, nidle, head;
     uint64_t order;
     struct br_place place;
-    void *memory; /* of the host: everything, or just the validity of frames on a device */
+    void *memory; /* host memory: everything, or only the validity of frames on a device */
     void *device; /* data and side arrays of frames on a device */
     size_t bytes; /* of memory */
     bool pinned;
 };
 
-/* Bytes of the host's memory, and of a device's, for `count` frames of the stream; SIZE_MAX if that does
+/* Bytes of host memory, and of device memory, for `count` frames of the stream; SIZE_MAX if the number does
  * not fit in size_t. */
 size_t br_slots_bytes(const struct br_stream *stream, struct br_place place, unsigned count);
 size_t br_slots_device_bytes(const struct br_stream *stream, struct br_place place, unsigned count);
@@ -44,13 +44,13 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
                      struct br_place place, unsigned count, struct br_error *error);
 void br_slots_free(struct br_slots *slots);
 
-/* Its place in the ring. */
+/* Index of the slot. */
 static inline unsigned br_slot_index(const struct br_slots *slots, const struct br_slot *slot)
 {
     return (unsigned)(slot - slots->slot);
 }
 
-/* An empty frame that nobody needs yet; there must be an idle one. */
+/* Takes a free slot and empties its frame. There must be one. */
 struct br_slot *br_slots_take(struct br_slots *slots);
 
 static inline void br_slots_give(struct br_slots *slots, struct br_slot *slot)

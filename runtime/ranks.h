@@ -16,15 +16,17 @@
 extern "C" {
 #endif
 
+/* This rank's number, and the number of ranks in the job: 0 and 1 without a job. Any callback. */
 BR_API unsigned br_stage_rank(const struct br_stage *stage);
 BR_API unsigned br_stage_ranks(const struct br_stage *stage);
 
 /* True if this rank can exchange messages with other ranks (br_stage_message), which needs --mpi. */
 BR_API bool br_stage_has_messages(const struct br_stage *stage);
 
-/* Every rank passes `bytes` bytes and receives those of each rank r: (*part)[r], which is (*length)[r] bytes
- * long. The parts live as long as the pipeline and are aligned for any type. Call it in configure or start,
- * on all ranks in the same order. Returns a status; a failure is recorded as the stage's. */
+/* Every rank passes `bytes` bytes at `mine` and receives the bytes of all ranks: those of rank r are at
+ * (*part)[r] and (*length)[r] bytes long. The parts live as long as the pipeline and are aligned for any
+ * type. Call it in configure or start, on all ranks in the same order. Returns a status; a failure is
+ * recorded as the stage's. */
 BR_API int br_stage_gather(struct br_stage *stage, const void *mine, size_t bytes, const void ***part,
                            const size_t **length);
 
@@ -37,7 +39,8 @@ BR_API void br_stage_crosses(struct br_stage *stage, double sent, double receive
 /* Sends a copy of `data` to the same stage on all other ranks. Returns a status. */
 BR_API int br_stage_post(struct br_stage *stage, const void *data, size_t bytes);
 
-/* The oldest post from rank `from` that has not been dropped, or NULL. Posts arrive in the order in which
+/* The oldest post from rank `from` that has not been dropped, or NULL; *bytes receives its length. It stays
+ * valid until it is dropped. Posts arrive in the order in which
  * they were sent. br_stage_drop_post drops the oldest one. */
 BR_API const void *br_stage_next_post(struct br_stage *stage, unsigned from, size_t *bytes);
 BR_API void br_stage_drop_post(struct br_stage *stage, unsigned from);
@@ -60,6 +63,7 @@ static inline bool br_message_done(const struct br_message *message)
 {
     return __atomic_load_n(&message->done, __ATOMIC_ACQUIRE) != 0;
 }
+/* Begins the transfer and returns at once. Returns a status. */
 BR_API int br_stage_message(struct br_stage *stage, struct br_message *message);
 
 /* For stop, if the run has failed while messages are in progress: ends all transfers, of all stages. After it
@@ -77,7 +81,7 @@ BR_API bool br_stage_job_failed(const struct br_stage *stage);
  * BR_E_IO if a rank has failed. */
 BR_API int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns);
 
-/* Counts `samples` base samples that the stage puts out and did not take in, because other ranks sent them.
+/* Counts `samples` base samples that the stage outputs without having taken them in: other ranks sent them.
  * They enter the balance: in + gained = out + lost. */
 BR_API void br_stage_count_gained(struct br_stage *stage, uint64_t samples);
 

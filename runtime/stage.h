@@ -207,8 +207,10 @@ BR_API int br_stage_decline_gpu(struct br_stage *stage, const char *format, ...)
 
 /* --- for every callback --- */
 
+/* The stage's `name` in the pipeline file; lives as long as the pipeline. */
 BR_API const char *br_stage_name(const struct br_stage *stage);
-/* When the pipeline was read from its file: Unix time in ns, the same for all stages of a process. */
+
+/* Unix time in ns at which the pipeline file was read; the same for all stages of a process. */
 BR_API int64_t br_stage_run_ns(const struct br_stage *stage);
 
 /* The GPU on which the stage runs, or -1 for the CPU. In configure, before any br_stage_decline_gpu: where it
@@ -229,6 +231,9 @@ BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int
  * events, such as the end of a stream. Returns a status. */
 BR_API int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);
 
+/* Records a failure of the stage, with a printf-like message, and returns `status`: see ERRORS above.
+ * br_stage_fail_at, in configure only, names the position of `param` in the pipeline file and returns
+ * BR_E_INVALID. */
 BR_API int br_stage_fail(struct br_stage *stage, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const char *format, ...)
@@ -236,7 +241,7 @@ BR_API int br_stage_fail_at(struct br_stage *stage, const char *param, const cha
 
 /* In configure: reports what prevents a run but not the display of the pipeline, such as an output file that
  * exists. `run` fails as with br_stage_fail_at, with status 1 if the file has no mistakes; `check` and
- * `graph` log a warning and go on: BR_OK. */
+ * `graph` log a warning and continue: BR_OK. */
 BR_API int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -253,7 +258,7 @@ BR_API void br_stage_trouble(struct br_stage *stage, const char *text);
 
 /* Declares what process waits for from now on, as the end of "it waits for ...": "the disk"; NULL: it does
  * not wait. `what` is not copied and must live as long as the pipeline: a constant, or from br_stage_alloc.
- * The status of the node shows it if the stage holds the others up. */
+ * The status of the node shows it if this stage delays the others. */
 BR_API void br_stage_waits_for(struct br_stage *stage, const char *what);
 
 /* Reports the memory that the stage actually holds, for the statistics; NULL: none any more. For start and
@@ -265,11 +270,11 @@ BR_API void br_stage_holds(struct br_stage *stage, const struct br_memory *memor
 /* ALL CORES. A stage on the CPU divides its work into jobs, by channels or by time, so that results are
  * bit-identical for any number of threads. br_stage_parallel calls work(arg, job, worker) once for each job
  * from 0 to jobs - 1 (fewer than 2^32), in any order, on the stage's thread and on free threads of the
- * pipeline (`threads:`), and returns when all are done. Stages that have jobs at the same time share the
- * threads. `worker` < br_stage_threads numbers a set of scratch memory: concurrent calls have different ones.
- * A job must not wait for another job. It must not begin jobs: that is an error, which fails the run. It must
- * not call any function of stage.h. br_stage_parallel may be called in start, process and stop, by the thread
- * that runs them. It does not allocate. Returns a status. */
+ * pipeline (`threads:`), and returns when all are done. Stages that run jobs at the same time share the
+ * threads. `worker` < br_stage_threads is the number of a set of scratch memory: concurrent calls have
+ * different numbers. A job must not wait for another job. It must not begin jobs: that is an error, which
+ * fails the run. It must not call any function of stage.h. br_stage_parallel may be called in start, process
+ * and stop, by the thread that runs them. It does not allocate. Returns a status. */
 typedef void br_stage_work(void *arg, size_t job, unsigned worker);
 BR_API unsigned br_stage_threads(const struct br_stage *stage);
 BR_API int br_stage_parallel(struct br_stage *stage, size_t jobs, br_stage_work *work, void *arg);

@@ -64,9 +64,9 @@ enum br_dump_number {
 /* Adds `count` to one of these counters. Any thread. */
 BR_API void br_stage_count_dump(struct br_stage *stage, enum br_dump_number which, int64_t count);
 
-/* The oldest frame of input i that ends after base sample `at` and that process has consumed, or NULL. It is
- * not changed until br_stage_let_go. A stage may hold at most four frames of an input at a time, and only as
- * long as it takes to copy from them. */
+/* Holds the oldest frame of input i that ends after base sample `at` and that process has consumed, and
+ * returns it, or NULL. The frame does not change until br_stage_let_go. A stage may hold at most four frames
+ * of an input at a time, and only as long as it takes to copy from them. */
 BR_API const struct br_frame *br_stage_hold(struct br_stage *stage, unsigned i, uint64_t at);
 BR_API void br_stage_let_go(struct br_stage *stage, unsigned i, const struct br_frame *frame);
 

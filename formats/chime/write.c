@@ -8,6 +8,7 @@
 #include "formats/chime/chime_attributes.h"
 #include "formats/common/coding.h"
 #include "formats/common/fileio.h"
+#include "formats/hdf5/hdf5_types.h"
 #include "formats/writer.h"
 
 #include <errno.h>
@@ -109,7 +110,7 @@ static bool put_updates(const struct file_writer *w, hid_t file)
     w->host.held(w->host.owner, w->window->first, w->window->end, text, sizeof text);
     hid_t type = H5Tcopy(H5T_C_S1);
     bool good = H5Tset_size(type, sizeof text) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
-                chime_put(file, "updates", type, text);
+                hdf5_put_attribute(file, "updates", type, text);
     H5Tclose(type);
     return good;
 }
@@ -117,11 +118,11 @@ static bool put_updates(const struct file_writer *w, hid_t file)
 static bool put_event(const struct file_writer *w, hid_t file)
 {
     const struct writer_window *part = w->window;
-    return part == NULL ||
-           (chime_put(file, "event_id", H5T_NATIVE_UINT64, &part->event) &&
-            chime_put(file, "event_dm", H5T_NATIVE_DOUBLE, &part->dm) &&
-            chime_put(file, "event_dm_error", H5T_NATIVE_DOUBLE, &part->dm_error) &&
-            chime_put(file, "missing_samples", H5T_NATIVE_UINT64, &w->lacking) && put_updates(w, file));
+    return part == NULL || (hdf5_put_attribute(file, "event_id", H5T_NATIVE_UINT64, &part->event) &&
+                            hdf5_put_attribute(file, "event_dm", H5T_NATIVE_DOUBLE, &part->dm) &&
+                            hdf5_put_attribute(file, "event_dm_error", H5T_NATIVE_DOUBLE, &part->dm_error) &&
+                            hdf5_put_attribute(file, "missing_samples", H5T_NATIVE_UINT64, &w->lacking) &&
+                            put_updates(w, file));
 }
 
 static bool put_all(hid_t file, const void *arg)

@@ -16,7 +16,7 @@ static struct br_cuda *gpu; /* NULL: none here */
 static inline int gpu_open(void **state)
 {
     (void)state;
-    struct br_error error;
+    struct br_error error = {0};
     struct br_why why;
     if (br_gpu_devices(&error) == 0) {
         printf("no GPU: skipped (%s)\n", error.text);
