@@ -36,10 +36,11 @@ class Answer:
 
 
 class Node:
-    """A running `beamring run` or `serve` with `--control 127.0.0.1:0`, whose stages have started if it `starts`;
-    .url is where it listens."""
+    """A running `beamring run` or `serve` with `--control 127.0.0.1:0`, whose stages have started if it
+    `starts`; .url is where it listens."""
 
-    def __init__(self, directory, text, *args, command="run", control="127.0.0.1:0", env=None, starts=True):
+    def __init__(self, directory, text, *args, command="run", control="127.0.0.1:0", env=None,
+                 starts=True):
         self.directory, self.lines, self.port = directory, [], None
         path = os.path.join(directory, "node.yaml")
         with open(path, "w") as f:
