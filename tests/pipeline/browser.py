@@ -15,7 +15,7 @@ class Browser:
     """One page. Everything that the page's console says is kept in .console."""
 
     def __init__(self, width=1280, height=1500, dark=False):
-        self.console, self._id, self._bytes = [], 0, b""
+        self.console, self.loads, self._id, self._bytes = [], 0, 0, b""
         self._profile = tempfile.mkdtemp(prefix="beamring-browser-")
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
@@ -59,7 +59,9 @@ class Browser:
 
     def _hear(self, message):
         what, about = message.get("method"), message.get("params", {})
-        if what == "Runtime.consoleAPICalled":
+        if what == "Page.loadEventFired":
+            self.loads += 1
+        elif what == "Runtime.consoleAPICalled":
             self.console.append(" ".join(str(a.get("value", a.get("description"))) for a in about["args"]))
         elif what == "Runtime.exceptionThrown":
             self.console.append(json.dumps(about["exceptionDetails"]))
@@ -83,6 +85,15 @@ class Browser:
 
     def open(self, url):
         self.call("Page.navigate", url=url)
+
+    def reload(self):
+        """Loads the page anew, and waits for it: scripts would still meet the old one, or none."""
+        self.loads = 0
+        self.call("Page.reload")
+        while self.loads == 0:
+            message = self._message(60)
+            assert message is not None, "the page does not load"
+            self._hear(message)
 
     def run(self, script):
         """The value of a JavaScript expression."""
