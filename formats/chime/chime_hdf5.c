@@ -32,7 +32,7 @@ bool chime_probe(const void *start, size_t length)
 
 /* --- attributes ---------------------------------------------------------------------------------- */
 
-/* One number of any HDF5 type, as `type`. 1: read, 0: absent, -1: there but not one number. */
+/* Reads one number of any HDF5 type as `type`. Returns 1 if read, 0 if absent, -1 if it is not one number. */
 static int get(hid_t file, const char *name, hid_t type, void *value)
 {
     if (H5Aexists(file, name) <= 0) return 0;
@@ -83,7 +83,7 @@ static int attributes(struct chime_file *f, hid_t file, const char *path, struct
         {"delta_time", H5T_NATIVE_DOUBLE, &f->delta_time, true},
         {"time0_fpga_count", H5T_NATIVE_UINT64, &f->time0_fpga_count, true},
         {"time0_fpga_count", H5T_NATIVE_DOUBLE, &count,
-         true}, /* shows what the conversion to u64 would clip */
+         true}, /* detects values that the conversion to u64 would clip */
         {"time0_ctime", H5T_NATIVE_DOUBLE, &f->time0_ctime, false},
         {"time0_ctime_offset", H5T_NATIVE_DOUBLE, &f->time0_ctime_offset, false},
         {"event_id", H5T_NATIVE_INT64, &f->event_id, false},
@@ -226,7 +226,7 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
     return status;
 }
 
-/* All that is to be known of a file; on failure too, free with chime_free. */
+/* Reads the description of a file; free it with chime_free, also after a failure. */
 static int describe(struct chime_file *f, const char *path, struct br_error *error)
 {
     struct stat info;
@@ -256,13 +256,13 @@ static size_t chunk_bytes(const struct chime_chunks *c)
     return (size_t)(c->down * c->across) * sizeof *c->chunk;
 }
 
-/* Paths for the child: so many, one after the other. */
+/* Paths for the child: their number, then one after the other. */
 struct paths {
     size_t count;
     char text[];
 };
 
-/* In a process of its own: sends descriptions and lists of chunks. */
+/* In the child process: sends descriptions and lists of chunks. */
 static int send_descriptions(const void *arg, struct hdf5_sink *to, struct br_error *error)
 {
     const struct paths *paths = arg;
@@ -279,7 +279,7 @@ static int send_descriptions(const void *arg, struct hdf5_sink *to, struct br_er
     return status;
 }
 
-/* Takes the next description off the front of what was sent. */
+/* Takes the next description from the front of the received data. */
 static int take_description(struct chime_file *f, const char **from, size_t *left, const char *path,
                             struct br_error *error)
 {
@@ -298,7 +298,7 @@ static int take_description(struct chime_file *f, const char **from, size_t *lef
     return BR_OK;
 }
 
-/* As chime_open; of files that fail together it is not said which one was the cause. */
+/* As chime_open. If several files are opened together and one fails, the error does not name it. */
 static int open_together(struct chime_file *files, const char *const *path, size_t count,
                          struct br_error *error)
 {
@@ -329,7 +329,7 @@ int chime_open(struct chime_file *files, const char *const *path, size_t count, 
     struct br_error together = {0};
     if (count == 1) return open_together(files, path, 1, error);
     if (open_together(files, path, count, &together) == BR_OK) return BR_OK;
-    /* One by one, to say which one it is. */
+    /* One by one, to find the file that fails. */
     for (size_t i = 0; i < count; i++) {
         int status = open_together(&files[i], &path[i], 1, error);
         if (status == BR_OK) continue;
@@ -347,7 +347,7 @@ void chime_free(struct chime_file *f)
 
 /* --- samples ------------------------------------------------------------------------------------- */
 
-/* The decoder's memory; or some rows, of any chunk that has no filter. */
+/* The decoder's memory, or the buffer for some rows of a chunk without a filter. */
 size_t chime_scratch(const struct chime_chunks *c)
 {
     size_t bytes = (size_t)(c->chunk_rows * c->chunk_columns), width = (size_t)c->chunk_columns,
@@ -356,14 +356,14 @@ size_t chime_scratch(const struct chime_chunks *c)
     return decoder > slab ? decoder : slab;
 }
 
-/* A part of a chunk on its way to where it is wanted. */
+/* A copy of a part of a chunk to its destination. */
 struct part {
     size_t width, columns; /* of a row of the chunk, and how many of them the dataset has there */
-    uint64_t row, rows;    /* wanted, of the chunk */
-    uint64_t to_row;       /* where the first of them goes */
+    uint64_t row, rows;    /* the requested part of the chunk */
+    uint64_t to_row;       /* destination of the first one */
     size_t to_column;
     const struct chime_sink *sink;
-    int fd; /* where it comes from */
+    int fd; /* the source */
     const char *path;
     uint64_t offset;
 };
@@ -374,7 +374,7 @@ static int read_part(void *arg, void *buffer, size_t length, size_t offset, stru
     return fileio_read_all(p->fd, p->path, buffer, length, p->offset + offset, error);
 }
 
-/* Bytes of a chunk from `at` on: those that are wanted, row by row. */
+/* Copies the requested bytes of a chunk from `at` on, row by row. */
 static void put_part(void *arg, size_t at, const uint8_t *data, size_t n)
 {
     const struct part *p = arg;
@@ -392,7 +392,7 @@ static void put_part(void *arg, size_t at, const uint8_t *data, size_t n)
     }
 }
 
-/* The same of shuffled bytes. */
+/* The same for shuffled bytes. */
 static bool take_part(void *arg, size_t at, const uint8_t *shuffled, size_t n)
 {
     const struct part *p = arg;

@@ -1,7 +1,7 @@
 /* CHIME baseband files: one for each channel; what is never written, or missing, is zero.
  *
  * The data go to the disk as plain bytes; HDF5 describes them in memory, so that it waits for no disk. A
- * recording has all channels of a frame or none. What stands before its data is written when a file begins,
+ * recording has all channels of a frame or none. The bytes before its data are written when a file begins,
  * whenever it has become twice as long, so that a run that is killed leaves at least half, and at the end. A
  * window (writer.h) is one channel of known length: it is described at the end alone. */
 #include "buffers/output.h"
@@ -209,7 +209,7 @@ static void encode(struct file_writer *w, const struct br_frame *frame, size_t c
             continue;
         }
         coding_encode(CODING_CHIME, (const uint8_t *)frame->data + at * w->cell, out, bytes);
-        uint8_t *end = out + bytes; /* 0 would say that it is missing: -7 - 8i */
+        uint8_t *end = out + bytes; /* 0 would mean missing: -7 - 8i */
         for (uint8_t *byte = out; (byte = memchr(byte, 0, (size_t)(end - byte))) != NULL; w->changed++)
             *byte++ = 0x10;
     }

@@ -1,4 +1,4 @@
-/* recording.c - recording_describe: our keys of arrays, zones, frames and beams. */
+/* recording.c - recording_describe: beamring's own keys for arrays, zones, frames and beams. */
 #include "formats/dada/recording_describe.h"
 
 #include "formats/common/text.h"
@@ -18,7 +18,7 @@ static const char *copy_text(struct describe *d, const char *key)
     return strcpy(copy, value);
 }
 
-/* "4,0,12" -> lengths; their number, or 0 when malformed. */
+/* Parses "4,0,12" into lengths. Returns their number, or 0 if the text is malformed. */
 static size_t parse_lengths(const char *text, size_t *lengths)
 {
     size_t count = 0;
@@ -44,8 +44,8 @@ static size_t count_words(const char *text)
     return n;
 }
 
-/* The side array of the quantizer has an axis that is none of the field's, so its axes are taken as they are.
- */
+/* The side array of the quantizer has an axis that the field does not have, so its axes are not checked
+ * against the known ones. */
 static int side_array(struct describe *d, enum br_dtype dtype, const char *axes, const size_t *lengths,
                       size_t count, struct br_array *array)
 {
@@ -67,7 +67,8 @@ static int side_array(struct describe *d, enum br_dtype dtype, const char *axes,
     return 1;
 }
 
-/* DTYPE, AXES, SHAPE under the given prefix; the time axis stays 0 for now. 1 when present, 0 when absent. */
+/* Reads DTYPE, AXES and SHAPE with the given prefix; the time axis stays 0 for now. Returns 1 if present, 0
+ * if absent. */
 static int describe_array(struct describe *d, const char *prefix, struct br_array *array)
 {
     char key[3][24];
@@ -145,7 +146,7 @@ static int describe_zones(struct describe *d)
     return BR_OK;
 }
 
-/* Beam directions; absent ones stay NULL. */
+/* Reads the beam directions; NULL if absent. */
 static int describe_beams(struct describe *d)
 {
     struct br_stream *s = &d->out->stream;
@@ -171,7 +172,7 @@ static int describe_beams(struct describe *d)
     return BR_OK;
 }
 
-/* FRAME_SAMPLES, and with it the length of the time axis. */
+/* Reads FRAME_SAMPLES and sets the length of the time axis. */
 static int describe_frame(struct describe *d)
 {
     struct br_stream *s = &d->out->stream;

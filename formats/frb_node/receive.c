@@ -72,7 +72,7 @@ uint8_t *frb_connection_room(struct frb_connection *c, size_t *bytes)
     return (c->state == FRB_PREFIX || c->state == FRB_HEAD ? c->head : c->buffer) + c->got;
 }
 
-/* Memory for what comes next, which grows only. */
+/* Returns memory for the next part of a message; it only grows. */
 static bool make_room(struct frb_receiver *r, struct frb_connection *c, size_t bytes)
 {
     if (bytes <= c->size) return true;
@@ -127,7 +127,7 @@ static bool place_channels(struct frb_receiver *r, struct frb_connection *c)
     return ok;
 }
 
-/* The document is known and the receiver ready: minichunks may come. */
+/* The document is known and the receiver is ready: minichunks may follow. */
 static bool join(struct frb_receiver *r, struct frb_connection *c)
 {
     struct br_error why = {0};
@@ -140,7 +140,7 @@ static bool join(struct frb_receiver *r, struct frb_connection *c)
     return make_room(r, c, cells * FRB_NODE_CELL);
 }
 
-/* Once enough senders have come, their channels together are what is received. */
+/* When enough senders have connected, the receiver takes all their channels. */
 static bool adopt(struct frb_receiver *r)
 {
     unsigned waiting = 0;
@@ -169,7 +169,7 @@ static bool adopt(struct frb_receiver *r)
         memcpy(all + n, own->value, own->count * sizeof *all);
         n += own->count;
     }
-    if (r->senders > 1) qsort(all, n, sizeof *all, order_int64); /* a single sender's order is kept */
+    if (r->senders > 1) qsort(all, n, sizeof *all, order_int64); /* keep the order of a single sender */
     for (size_t i = 0; i < n; i++)
         if (distinct == 0 || all[i] != all[distinct - 1]) all[distinct++] = all[i];
     free(r->document.freq_channels.value);
@@ -186,7 +186,7 @@ static bool adopt(struct frb_receiver *r)
 static bool take_text(struct frb_receiver *r, struct frb_connection *c)
 {
     struct br_error why = {0};
-    size_t length = strnlen((const char *)c->buffer, c->want); /* a sender may fill up with zeros */
+    size_t length = strnlen((const char *)c->buffer, c->want); /* a sender may pad with zeros */
     if (c->buffer[c->want - 1] != 0) return refuse(r, "its document does not end in a zero byte");
     for (size_t i = length; i < c->want; i++)
         if (c->buffer[i] != 0) return refuse(r, "its document goes on behind the zero byte at %zu", length);
@@ -253,9 +253,8 @@ static void scatter(struct frb_receiver *r, const struct frb_connection *c, stru
     *(fresh ? &r->base.counts.received : &r->base.counts.duplicate) += 1;
 }
 
-/* Whether the block is so far ahead that all that the other senders are sending would be late. One whose
- * clock is wrong waits until they come there too, or say nothing any more; where all have moved on, nobody
- * waits. */
+/* True if the block is so far ahead that all data of the other senders would be late. A sender with a wrong
+ * clock waits until the others reach that time or fall silent. If all senders have moved on, none waits. */
 static bool far_ahead(const struct frb_receiver *r, const struct frb_connection *c, uint64_t number,
                       uint64_t step)
 {
@@ -333,8 +332,8 @@ static uint8_t *room(void *owner, unsigned peer, size_t *bytes)
     return frb_connection_room(&r->connection[peer], bytes);
 }
 
-/* One minichunk at most is read of a peer at a time: of senders whose data waits already none may run
- * ahead of the others. */
+/* At most one minichunk is read from a peer at a time, so that no sender with waiting data runs ahead of the
+ * others. */
 static enum tcp_next got(void *owner, unsigned peer, size_t bytes)
 {
     struct frb_receiver *r = owner;
@@ -350,7 +349,7 @@ static bool may_close(const void *owner, unsigned peer)
     return c->state == FRB_HEAD && c->got == 0;
 }
 
-/* A sender may be silent once it has sent its document. */
+/* A sender that has sent its document may be silent. */
 static bool may_be_silent(const void *owner, unsigned peer)
 {
     const struct frb_connection *c = &((const struct frb_receiver *)owner)->connection[peer];
@@ -404,8 +403,8 @@ static int listen_at(struct receiver *receiver, const struct net_address *addres
     return status;
 }
 
-/* Complete frames are handed on before more is read: whether a piece that comes again is late or a duplicate
- * must not depend on how long the frames before it take. */
+/* Publishes complete frames before reading more, so that a repeated piece counts as late or as a duplicate
+ * independently of how long the earlier frames take. */
 static int step(struct receiver *receiver, int ms, struct br_error *error)
 {
     struct frb_receiver *r = (struct frb_receiver *)receiver;

@@ -19,13 +19,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* To the child: this, and the argument. */
+/* The header of a request to the child; the argument follows. */
 struct request {
     hdf5_work *work;
     size_t bytes;
 };
 
-/* From the child: lengths and so many bytes each; at the end LAST and this. */
+/* The child answers with pieces, each a length and its bytes; then LAST and this struct. */
 struct verdict {
     int status;
     struct br_error error;
@@ -37,12 +37,13 @@ struct hdf5_sink {
 };
 
 struct child {
-    pid_t pid, parent; /* 0: there is none; whose it is: a process that was forked has a copy of this */
+    pid_t pid, parent; /* pid 0: none; parent: a forked process has a copy of this struct, too */
     int fd;
 };
 
-/* The child that waits for the next file. Who reads takes it out: a pipeline that is loaded and an update of
- * one that runs may read at a time, each with a child of its own, and none waits for another. */
+/* The child that waits for the next file. A reader takes it out of here. The load of a pipeline and an update
+ * of a running one may read at the same time: each then has its own child, and neither waits for the
+ * other. */
 static struct {
     pthread_mutex_t mutex;
     struct child child;
@@ -64,7 +65,7 @@ static bool send_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-/* false: the other side has gone, or it is `deadline` (of br_clock_ns; 0: none). */
+/* Returns false if the other side has gone, or `deadline` (br_clock_ns; 0: none) has passed. */
 static bool receive_all(int fd, void *data, size_t bytes, uint64_t deadline)
 {
     for (char *at = data; bytes > 0;) {
@@ -94,8 +95,8 @@ bool hdf5_send(struct hdf5_sink *to, const void *data, size_t bytes)
 /* The child's end of the connection. */
 enum { MINE = STDERR_FILENO + 1 };
 
-/* Something has come. Where it is the end of the parent the child ends too, whatever the library waits for.
- * (Not PR_SET_PDEATHSIG, which means the thread that has forked.) */
+/* Handles a signal that the connection is readable. If the parent has ended, the child ends too, whatever the
+ * library waits for. (PR_SET_PDEATHSIG does not serve: it refers to the thread that forked.) */
 static void on_io(int signal)
 {
     struct pollfd end = {.fd = MINE, .events = POLLRDHUP};
@@ -103,14 +104,15 @@ static void on_io(int signal)
     if (poll(&end, 1, 0) > 0 && (end.revents & (POLLHUP | POLLRDHUP)) != 0) _exit(0);
 }
 
-/* Dies quietly, of what it is meant to die of, and with the parent; keeps nothing of the parent's open. */
+/* Prepares the child: fatal signals kill it without output, it ends with the parent, and it closes all
+ * descriptors of the parent. */
 static void settle(int fd)
 {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGTRAP, SIGPROF, SIGTERM};
     const struct rlimit no_core = {0, 0};
     const struct sigaction io = {.sa_handler = on_io, .sa_flags = SA_RESTART};
     sigset_t mask;
-    sigfillset(&mask); /* an interrupt from the terminal is the parent's */
+    sigfillset(&mask); /* interrupts from the terminal are for the parent */
     sigaction(SIGIO, &io, NULL);
     sigdelset(&mask, SIGIO);
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++) {
@@ -156,8 +158,8 @@ struct birth {
     int fd;
 };
 
-/* Called by HDF5, which holds its lock meanwhile: so no other thread is within the library when the child
- * gets its copy of it. The child goes on from here, as the lock's owner. */
+/* Called by HDF5 while it holds its lock, so that no other thread is inside the library when the child gets
+ * its copy of it. The child continues from here, as the owner of the lock. */
 static herr_t give_birth(hid_t class, const char *property, void *arg)
 {
     struct birth *birth = arg;
@@ -182,8 +184,8 @@ static int begin_child(struct child *child, const char *path, struct br_error *e
     return br_fail(error, BR_E_IO, "%s: no process to read it with: %s", path, strerror(why));
 }
 
-/* Returns how it ended, as waitpid does; 0 when that is not known. One that waits for a disk that hangs
- * cannot even be killed: nobody waits for it. */
+/* Ends the child. Returns its status as waitpid does, or 0 if it is unknown. A child that waits for a hanging
+ * disk cannot even be killed, so after a second this function no longer waits for it. */
 static int end_child(struct child *child, bool at_once)
 {
     int how = 0;
@@ -199,8 +201,8 @@ static int end_child(struct child *child, bool at_once)
     return ended > 0 ? how : 0;
 }
 
-/* Forgets one that is another process's, or that has been killed since the last file: that is not the
- * fault of the next one. */
+/* Forgets a child that belongs to another process, or that was killed since the last file: the next file must
+ * not fail because of it. */
 static void forget_lost(struct child *child)
 {
     if (child->pid == 0 || (child->parent == getpid() && waitpid(child->pid, NULL, WNOHANG) == 0)) return;
@@ -208,7 +210,7 @@ static void forget_lost(struct child *child)
     child->pid = 0;
 }
 
-/* Takes the child that waits, if there is one. */
+/* Takes the waiting child, if there is one. */
 static struct child take_child(void)
 {
     pthread_mutex_lock(&idle.mutex);
@@ -219,7 +221,7 @@ static struct child take_child(void)
     return taken;
 }
 
-/* It waits for the next file, unless another one does. */
+/* Lets the child wait for the next file, unless another child already waits. */
 static void give_back(struct child *child)
 {
     pthread_mutex_lock(&idle.mutex);
@@ -238,14 +240,14 @@ void hdf5_apart_end(void)
     end_child(&child, true);
 }
 
-/* Before the library is used. */
+/* Runs before the first use of the library. */
 __attribute__((constructor)) static void load(void)
 {
     H5dont_atexit();
 }
 
-/* With a plugin that is unloaded goes what is known of the child. Where a thread still reads, the process
- * ends, and the child with it. */
+/* Unloading a plugin loses its record of the child, so the child is ended first. If the lock is held, a
+ * thread still reads: then the process is ending, and the child ends with it. */
 __attribute__((destructor)) static void unload(void)
 {
     if (pthread_mutex_trylock(&idle.mutex) != 0) return;
@@ -254,8 +256,8 @@ __attribute__((destructor)) static void unload(void)
     pthread_mutex_unlock(&idle.mutex);
 }
 
-/* Adds what the child sends to *data, until it has come to a verdict. *gone: it died instead, or it is
- * `deadline`. */
+/* Appends the data from the child to *data, until the child sends its result. *gone: it died before, or
+ * `deadline` has passed. */
 static int take_result(const struct child *child, uint64_t deadline, char **data, size_t *bytes, bool *gone,
                        const char *path, struct br_error *error)
 {
@@ -277,7 +279,7 @@ static int take_result(const struct child *child, uint64_t deadline, char **data
     return verdict.status == BR_OK ? BR_OK : br_fail(error, verdict.status, "%s", verdict.error.text);
 }
 
-/* The child has given no verdict. */
+/* Reports that the child did not send a result. */
 static int say_gone(struct child *child, uint64_t deadline, const char *path, struct br_error *error)
 {
     const bool late = br_clock_ns() >= deadline;
@@ -312,7 +314,7 @@ int hdf5_apart(hdf5_work *work, const void *arg, size_t arg_bytes, const char *p
     if (gone)
         status = say_gone(&child, deadline, path, error);
     else if (status != BR_OK)
-        end_child(&child, true); /* who knows what it has left open */
+        end_child(&child, true); /* it may have left files open */
     else
         give_back(&child);
     if (status == BR_OK) {

@@ -1,5 +1,5 @@
-/* update_held.c - which updates' values held where, for those who write down what data were made with. See
- * updates.h and br_stage_updates_held. */
+/* update_held.c - records from which sample each update applied, for stages that write this into their
+ * products. See updates.h and br_stage_updates_held. */
 #include "runtime/run/updates.h"
 
 #include <stdlib.h>
@@ -33,7 +33,8 @@ bool br_held_make(struct br_change *change, const struct br_change *before)
     return true;
 }
 
-/* Each source begins where its values began to hold: here, or earlier if they held already. */
+/* Each source of values begins at the sample from which its values applied: here, or earlier if they already
+ * did. */
 void br_held_begin(struct br_stage *stage, struct br_held *held, uint64_t sample)
 {
     struct br_stage_updates *u = &stage->state->updates;
@@ -71,7 +72,7 @@ void br_held_free(struct br_held *held)
     }
 }
 
-/* --- what is upstream --- */
+/* --- the stages upstream --- */
 
 /* Marks all stages before one: in `order`, producers come before their readers. */
 static void mark_before(const struct br_graph *graph, const struct br_stage *stage, bool *before)

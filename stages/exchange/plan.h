@@ -1,8 +1,8 @@
-/* plan.h - who holds what before and after the exchange, and how a part of a frame lies in memory.
+/* plan.h - the data of each rank before and after the exchange, and the layout of a part of a frame.
  *
- * All channels and beams of the job are a plane, freq x beam. A rank holds one rectangle of it before and
- * another one after it; what goes from rank s to rank d is the intersection of the two. Within a frame the
- * other axes, time among them, are whole. */
+ * All channels and beams of the job form a plane, freq x beam. Each rank has one rectangle of it before the
+ * exchange and another one afterwards. Rank s sends to rank d the intersection of its own first rectangle
+ * with the second one of d. All other axes, including time, are complete within a frame. */
 #ifndef BEAMRING_STAGES_EXCHANGE_PLAN_H
 #define BEAMRING_STAGES_EXCHANGE_PLAN_H
 
@@ -12,7 +12,7 @@ struct rect {
     size_t freq, nfreq, beam, nbeam;
 };
 
-/* Channels that lie in one zone: from the first channel of the source's and of the destination's stream. */
+/* A run of channels in one zone, by its first channel in the source's and in the destination's stream. */
 struct strip {
     size_t from, to, nfreq;
     unsigned downsample;
@@ -27,7 +27,7 @@ struct crossing {
 
 struct plan {
     unsigned rank, ranks;
-    bool to_beams, gpu;          /* gpu: asked for on this rank; after plan_make: possible on all */
+    bool to_beams, gpu;          /* gpu: requested on this rank; after plan_make: possible on all ranks */
     struct br_stream all;        /* the whole plane */
     struct br_stream *from;      /* [ranks] what each rank takes in */
     struct br_stream *to;        /* [ranks] what each rank puts out */
@@ -36,13 +36,13 @@ struct plan {
     struct crossing *in;         /* [ranks] from each to this rank */
 };
 
-/* Collective, in configure: makes the plan of all ranks' inputs, and checks that they fit together. `share`
- * ([nshare], 0: even) is how many beams, or coarse channels, each rank is to have. `holes`: a band with holes
- * between the ranks is as it shall be. Status; the failure is the stage's. */
+/* Collective, in configure: makes the plan from the inputs of all ranks, and checks that they fit together.
+ * `share` ([nshare]; nshare 0: even) is the number of beams, or of coarse channels, for each rank. `holes`:
+ * gaps in the band between ranks are allowed. Returns a status; a failure is recorded as the stage's. */
 int plan_make(struct br_stage *stage, struct plan *plan, bool to_beams, const int64_t *share, size_t nshare,
               bool holes);
 
-/* A frame's part as lengths and strides in bytes, axis by axis. */
+/* A part of a frame: length and stride in bytes of each axis. */
 struct view {
     size_t offset; /* of its first element, from the start of the frame */
     size_t stride[BR_MAX_AXES];
@@ -52,8 +52,8 @@ struct view {
 size_t plan_lengths(const struct plan *plan, const struct crossing *c, unsigned i, size_t nsteps,
                     size_t length[BR_MAX_AXES]);
 
-/* Where strip `i` lies in a frame of `stream` that spans base samples [first, first + samples): channels from
- * `channel` on, beams from `beam` on, from the time step `step` of the frame on. */
+/* The place of strip `i` in a frame of `stream` that spans base samples [first, first + samples), starting at
+ * channel `channel`, beam `beam` and time step `step` of the frame. */
 struct view plan_view(const struct br_stream *stream, size_t channel, size_t beam, uint64_t first,
                       uint64_t samples, size_t step);
 
@@ -67,20 +67,20 @@ size_t plan_message_bytes(const struct plan *plan, const struct crossing *c, uin
 /* The part of a frame of `stream` that holds a channel. */
 struct br_part plan_part(const struct br_stream *stream, size_t channel, uint64_t first, uint64_t samples);
 
-/* Copies between the two; in order with the stage's stream on a GPU. Status. */
+/* Copies from one part to the other; on a GPU in order with the stage's stream. Returns a status. */
 int plan_copy(struct br_stage *stage, const struct plan *plan, const size_t length[BR_MAX_AXES], void *to,
               const struct view *to_view, const void *from, const struct view *from_view);
 
-/* Puts what a frame of the rank's own has for another rank into a message, strip after strip; *bytes: how
- * long it is. As plan_copy. */
+/* Packs the data that a frame of this rank has for another rank into a message, strip after strip; *bytes
+ * receives its length. On a GPU in order with the stage's stream. Returns a status. */
 int plan_pack(struct br_stage *stage, const struct plan *plan, const struct crossing *c,
               const struct br_frame *in, unsigned char *to, size_t *bytes);
 
-/* Sets all of it to a byte. Status. */
+/* Sets all bytes of the part to `byte`. Returns a status. */
 int plan_set(struct br_stage *stage, const struct plan *plan, const size_t length[BR_MAX_AXES], void *to,
              const struct view *view, int byte);
 
-/* True when it lies in one piece. */
+/* True if the part is contiguous in memory. */
 bool plan_is_dense(const struct plan *plan, const size_t length[BR_MAX_AXES], const struct view *view);
 
 #endif

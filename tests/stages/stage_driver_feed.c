@@ -1,12 +1,12 @@
-/* stage_driver_feed.c - feeding a GPU, for stages that are run by hand. */
+/* stage_driver_feed.c - the feed of a GPU (stage_feed.h) for stages that a test drives. */
 #include "runtime/stage_feed.h"
 #include "stage_driver.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A GPU whose memory is the host's: a copy is made when its buffer is wanted again, or at the end, so that a
- * buffer that is written too early shows. */
+/* A simulated GPU whose memory is host memory. A copy is made only when its buffer is needed again, or at the
+ * end, so that a test fails if a buffer is overwritten too early. */
 struct br_feed {
     struct br_stage *stage;
     uint8_t *memory;

@@ -1,6 +1,6 @@
-/* FRB stage 1 on a GPU by the 2-d autocorrelation. The work of a warp is replayed in float64 with the
- * kernel's own layouts, from the bytes' places to the directions, and compared with the equation; and its
- * accesses. */
+/* FRB stage 1 on a GPU by the 2-d autocorrelation. Replays the arithmetic of a warp in float64 with the
+ * kernel's own layouts, from the places of the bytes to the directions, and compares it with the equation.
+ * Then checks the memory accesses. */
 #include "kernels/frb_grid/gpu/autocorr_2d/layout.h"
 #include "tools/layouts/check.h"
 
@@ -70,7 +70,7 @@ static void transform(unsigned L, double v[2][MOST][8][8], double image[16][2 * 
             unsigned t = i / 1024, row = i / 64 % 16, column = i / 8 % 8, lag = 8 * tile + i % 8, q = row % 8;
             double complex w = (lag ? 2 : 1) * wave(frb_autocorr_2d_along(t, column) * lag, 2 * L);
             if (lag >= L) continue;
-            /* of row q and of row q + 8, but that q = 0 and q = 8 are directions of their own */
+            /* of row q and of row q + 8; q = 0 and q = 8 are separate directions */
             sums[t][row][column] += row < 8 || q == 0
                                         ? creal(w) * g[0][row][i % 8] - cimag(w) * g[1][row][i % 8]
                                         : creal(w) * g[1][row][i % 8] + cimag(w) * g[0][row][i % 8];
@@ -124,8 +124,7 @@ static void replay(struct layouts *report, unsigned L, unsigned npol)
 
 /* ---- the accesses ---- */
 
-/* Bytes that stand in order, to be read four at once (autocorr_2d_field::fill with WORDS): dishes 4 i to
- * 4 i + 3. */
+/* Bytes in order, read four at a time (autocorr_2d_field::fill with WORDS): dishes 4 i to 4 i + 3. */
 static void words(struct layouts *report, unsigned L, unsigned npol)
 {
     unsigned pitch = frb_autocorr_2d_pitch(L), row = frb_autocorr_2d_row(L),
@@ -243,7 +242,7 @@ static void tables(struct layouts *report, unsigned L)
     layouts_end(pass, 1, 1);
 }
 
-/* Of 8 x 8 cells, straight to global memory. */
+/* For 8 x 8 cells, directly to global memory. */
 static void whole_image(struct layouts *report)
 {
     struct layouts_region *region = layouts_region(report, LAYOUTS_GLOBAL, "image", 256, 2);
@@ -266,7 +265,7 @@ static void whole_image(struct layouts *report)
     layouts_end(pass, 1, 1);
 }
 
-/* Bytes of 8 x 8 cells in order, straight from global memory: two times for a lane. */
+/* Bytes of 8 x 8 cells in order, directly from global memory: each lane reads two time steps. */
 static void whole_bytes(struct layouts *report, unsigned npol)
 {
     unsigned times = frb_autocorr_2d_times(npol), row = 64 * npol;

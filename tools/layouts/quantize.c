@@ -1,4 +1,4 @@
-/* The quantizer's layouts: a tile of J in shared memory and in registers. */
+/* The layouts of the quantizer: a tile of J in shared memory and in registers. */
 #include "kernels/common/fragments.h"
 #include "kernels/quantize/gpu/layout.h"
 #include "tools/layouts/check.h"
@@ -28,7 +28,7 @@ static void check_tile(struct layouts *report, const struct variant *v)
             struct layouts_access access = {.bytes = 16};
             for (unsigned lane = 0; lane < 32; lane++) {
                 unsigned thread = 32 * warp + lane, first = thread / 8, chunk = thread % 8;
-                /* as the kernel has it: the place is linear in the step's bits */
+                /* as in the kernel: the place is linear in the bits of the step */
                 unsigned to = (first * 8 + br_quantize_chunk(v->bits, v->steps, first, chunk)) * 16;
                 unsigned at = (to ^ br_quantize_chunk(v->bits, v->steps, t, 0) * 16) + t * 128;
                 layouts_lane_items(&access, lane, at, (t + first) * 8 + chunk);
@@ -45,8 +45,8 @@ static void check_tile(struct layouts *report, const struct variant *v)
                 unsigned q = lane % 8 / 2, half = lane % 2;
                 unsigned first = br_quantize_step(v->bits, v->steps, lane / 8, q, half);
                 unsigned from = (first * 8 + br_quantize_chunk(v->bits, v->steps, first, warp)) * 16;
-                /* row `lane % 8` of matrix `lane / 8`: what lanes with q get in this half of register r +
-                 * lane / 8 */
+                /* row `lane % 8` of matrix `lane / 8`: the data that lanes with q receive in this half of
+                 * register r + lane / 8 */
                 unsigned step = br_quantize_step(v->bits, v->steps, r + lane / 8, q, half);
                 layouts_lane_items(&access, lane, from + br_quantize_step(v->bits, v->steps, r, 0, 0) * 128,
                                    step * 8 + warp);
@@ -56,8 +56,8 @@ static void check_tile(struct layouts *report, const struct variant *v)
     layouts_end(load, 1, 1);
 }
 
-/* rows.cuh: which steps are there, a byte each, as words of levels need them, and as registers do: each byte
- * is read for the 8 beams of a warp. */
+/* rows.cuh: one validity byte per step, in the order of the words of levels and in that of the registers.
+ * Each byte is read for the 8 beams of a warp. */
 static void check_validity(struct layouts *report, const struct variant *v)
 {
     struct layouts_region *valid = layouts_region(report, LAYOUTS_SHARED, "validity", v->steps, 1);
@@ -84,7 +84,7 @@ static void check_validity(struct layouts *report, const struct variant *v)
     layouts_end(halves, 8, 8);
 }
 
-/* tile.cuh and quantize_beams.cuh: a warp writes 4 lanes' pieces of a beam's row side by side; item: step. */
+/* tile.cuh and quantize_beams.cuh: 4 lanes of a warp write adjacent pieces of a beam's row; item: step. */
 static void check_rows(struct layouts *report, const struct variant *v)
 {
     unsigned piece = br_quantize_piece_steps(v->bits, v->steps), bytes = piece * v->bits / 8,
@@ -97,7 +97,7 @@ static void check_rows(struct layouts *report, const struct variant *v)
         for (unsigned lane = 0; lane < 32; lane++)
             layouts_lane(&access, lane, lane / 4 * row + (part * 4 + lane % 4) * bytes);
         layouts_access(store, &access);
-        /* what the lane has in its registers is what belongs there */
+        /* the registers of the lane hold the right steps */
         for (unsigned q = 0; q < 4; q++) {
             unsigned step = br_quantize_step(v->bits, v->steps, part * piece / 2, q, 0);
             layouts_expect(report, step * v->bits / 8 == (part * 4 + q) * bytes,

@@ -11,7 +11,7 @@
 #include "tests/kernels/common/gpu.h"
 #include "tests/kernels/correlate/correlate_run.h"
 
-/* Twice, so that the second integration begins at 0; what is behind V stays as it was. */
+/* Twice, to check that the second integration begins at 0. Memory after V must not change. */
 static void compare(const struct correlate_case *c)
 {
     struct correlate_run r;
@@ -54,17 +54,17 @@ static void the_same_as_the_reference(void **state)
     for (size_t i = 0; i < CORRELATE_CASES; i++) compare(&correlate_cases[i]);
 }
 
-/* More than one block of inputs, many channels, more samples than rows have room for. */
+/* More than one block of inputs, many channels, more samples than fit into the rows. */
 static void large_arrays(void **state)
 {
     NEEDS_GPU();
-    if (getenv("BEAMRING_GPU_SMALL")) skip(); /* set for compute-sanitizer: racecheck takes minutes */
+    if (getenv("BEAMRING_GPU_SMALL")) skip(); /* set for compute-sanitizer, whose racecheck takes minutes */
     compare(&(struct correlate_case){"chord", 1300, 3, 1024, 2, 1, false, ANY_VALUE});
     compare(&(struct correlate_case){"chord_extreme", 1024, 2, 1024, 1, 0, false, EXTREME});
     compare(&(struct correlate_case){"pathfinder", 1100, 70, 128, 1, 0, false, ANY_VALUE});
     compare(&(struct correlate_case){"channels", 200, 150, 520, 1, 0, false, ANY_VALUE});
     compare(
-        &(struct correlate_case){"rows", 20000, 2, 20, 5, 2, false, ANY_VALUE}); /* rows are full, twice */
+        &(struct correlate_case){"rows", 20000, 2, 20, 5, 2, false, ANY_VALUE}); /* the rows fill up twice */
     compare(&(struct correlate_case){"autos_large", 5000, 3, 1030, 2, 3, true, ANY_VALUE});
 }
 

@@ -1,12 +1,12 @@
-/* VDIF recordings: every value in its place, whatever order the frames come in; what is not there is missing.
- */
+/* VDIF recordings: every value is in its place, in whatever order frames arrive, and absent data are
+ * missing. */
 #include "tests/stages/files_common.h"
 
 #include "formats/vdif/vdif.h"
 
 enum { CHANNELS = 4, SPREAD = 8, THREADS = 2, PAYLOAD = CHANNELS * SPREAD, FRAME = 32 + PAYLOAD, RATE = 800 };
 
-/* The test's own packing, from the words of the format. */
+/* The test packs frames itself, from the text of the standard. */
 struct fields {
     uint32_t seconds, number;
     unsigned thread, bits, log2_channels, epoch;
@@ -64,8 +64,8 @@ static struct br_stage *configure_vdif(const char *const *patterns, size_t n)
     return r;
 }
 
-/* Replays; data must be right wherever it is valid. Returns validity per sample of [first, ...), and how
- * many. */
+/* Replays and checks all valid data. Returns the validity of each sample of [first, ...), and their
+ * number. */
 static uint64_t replay(struct br_stage *r, uint64_t first, uint8_t *valid)
 {
     if (driver_configure(r) != 0) fail_msg("configure: %s", r->error);
@@ -119,7 +119,7 @@ static void test_values(void **state)
 {
     (void)state;
     const char *path = in_scratch("a.vdif");
-    write_file(path, buffer, put_span(buffer, 760, 1000)); /* over the end of a second */
+    write_file(path, buffer, put_span(buffer, 760, 1000)); /* across the end of a second */
     struct br_stage *r = configure_vdif(&path, 1);
     assert_int_equal(replay(r, 760, valid), 240);
     assert_missing(valid, 240, 0, 0);
@@ -142,7 +142,7 @@ static void test_values(void **state)
     end_stage(r);
 }
 
-/* Seconds since an epoch of 2000, over four leap seconds; and within one half year. */
+/* Seconds since an epoch in 2000, with four leap seconds between; and within one half year. */
 static void test_leap_seconds(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_leap_seconds(void **state)
     assert_int_equal(vdif_unix_seconds(&h), 1467331210); /* 2016-07-01 00:00:10 UTC */
 }
 
-/* A frame holds whole samples: any number of them, also one. */
+/* A frame holds whole samples: any number of them, even one. */
 static void test_whole_samples(void **state)
 {
     (void)state;
@@ -173,7 +173,7 @@ static void test_whole_samples(void **state)
     }
 }
 
-/* Gaps, threads that lack, exchanged, repeated, late and corrupt frames. */
+/* Gaps, missing threads, and frames that are swapped, repeated, late or corrupt. */
 static void test_disorder(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void test_disorder(void **state)
     assert_int_equal(driver_lost_samples(r, BR_LOST_LATE), 40);
     driver_free(r);
 
-    n = put_span(buffer, 0, 400); /* a header destroyed; a frame number beyond the second; a time far ahead */
+    n = put_span(buffer, 0, 400); /* a destroyed header; a frame number past the second; a time far ahead */
     memset(buffer + 20 * FRAME, 0xff, 32);
     struct fields wrong = good(88, 0);
     wrong.number = 100;
@@ -244,7 +244,7 @@ static void test_disorder(void **state)
     r = configure_vdif(&path, 1);
     assert_int_equal(replay(r, 0, valid), 400);
     assert_missing(valid, 400, 80, 104);
-    assert_int_equal(driver_lost_samples(r, BR_LOST_CORRUPT), 12); /* 24 of one thread, of two */
+    assert_int_equal(driver_lost_samples(r, BR_LOST_CORRUPT), 12); /* 24 samples of one of two threads */
     driver_free(r);
 }
 
@@ -254,7 +254,7 @@ static void test_files(void **state)
     const char *paths[2] = {in_scratch("b.vdif"), in_scratch("a.vdif")};
     write_file(paths[1], buffer, put_span(buffer, 0, 400));
     write_file(paths[0], buffer,
-               put_span(buffer, 480, 800) - FRAME - 9); /* truncated: 5 whole samples, of one thread */
+               put_span(buffer, 480, 800) - FRAME - 9); /* truncated after 5 whole samples of one thread */
     struct br_stage *r = configure_vdif(paths, 2);
     assert_int_equal(replay(r, 0, valid), 797);
     assert_missing(valid, 792, 400, 480);
@@ -262,7 +262,7 @@ static void test_files(void **state)
     assert_non_null(strstr(r->warning, "truncated"));
     driver_free(r);
 
-    r = configure_vdif(paths + 1, 1); /* again and again */
+    r = configure_vdif(paths + 1, 1); /* repeatedly */
     driver_set_int(r, "loop", 3);
     if (driver_configure(r) != 0) fail_msg("configure: %s", r->error);
     assert_int_equal(driver_start(r), 0);
@@ -281,7 +281,7 @@ static void test_files(void **state)
     unlink(paths[0]);
 }
 
-/* Thread ids in the order given; others are left out. */
+/* Threads have the order of the list; threads that are not listed are left out. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -303,9 +303,8 @@ static void test_threads(void **state)
     }
 }
 
-/* A long file, frames of which are read ahead by several threads: one thread of it lags behind, and long
- * stretches are of threads that nobody wants, or no headers at all, so that what was read ahead does not
- * suffice. */
+/* A long file, of which several threads read frames ahead. One VDIF thread lags behind, and long stretches
+ * hold only unwanted threads or no headers at all, so that the frames read ahead do not suffice. */
 static void test_stretches(void **state)
 {
     enum { SAMPLES = 12000, LAG = 40 * SPREAD, STRETCH = 300 };
@@ -335,7 +334,7 @@ static void test_stretches(void **state)
         }
 }
 
-/* `change` is made to a good file; the message names the file and `expected`. */
+/* Applies `change` to a good file; the message must contain the file's name and `expected`. */
 static void refused(void (*change)(struct br_stage *r, size_t *bytes), const char *expected)
 {
     const char *path = in_scratch("a.vdif");

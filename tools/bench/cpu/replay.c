@@ -1,7 +1,7 @@
-/* Replay: each format's bytes a second through the stage and its queue, from its configuration to its end,
- * beside a plain loop of read() over the same file, on one thread. Both from the page cache; the loop has a
- * buffer of 1 MiB, with which it is fastest (256 KiB ... 16 MiB were tried). Direct reads are from the disk,
- * beside a loop of direct reads of 4 MiB. */
+/* Replay: bytes per second of each format through the stage and its queue, from configure to stop, compared
+ * with a plain loop of read() over the same file, on one thread. Both read from the page cache. The loop has
+ * a buffer of 1 MiB, with which it is fastest (256 KiB ... 16 MiB were tried). Direct reads are from the
+ * disk, compared with a loop of direct reads of 4 MiB. */
 #include "buffers/clock.h"
 #include "formats/common/coding.h"
 #include "formats/dada/dada.h"
@@ -49,7 +49,7 @@ static void put(FILE *f, const void *data, size_t bytes)
     }
 }
 
-/* Bytes like noise: no zeros, so that nothing is taken for missing. */
+/* Random bytes without zeros, so that none counts as missing. */
 static uint8_t *noise(void)
 {
     static uint8_t *data;
@@ -172,7 +172,7 @@ static void attribute(hid_t file, const char *name, hid_t type, const void *valu
     H5Sclose(space);
 }
 
-/* Bit k of all bytes together, block by block; each compressed. Returns the bytes. */
+/* Bitshuffles block by block (bit k of all bytes together) and compresses each block. Returns the size. */
 static size_t pack_chunk(const uint8_t *in, size_t bytes, uint8_t *out)
 {
     static uint8_t shuffled[8192];
@@ -191,8 +191,8 @@ static size_t pack_chunk(const uint8_t *in, size_t bytes, uint8_t *out)
     return at;
 }
 
-/* A CHIME file of bytes as they stand, or bitshuffled with LZ4: bytes of which one bit in eight compresses
- * (so that more is written than read), or noise as telescopes receive it, which does not. */
+/* A CHIME file, plain or bitshuffled with LZ4. Its bytes compress by one bit in eight (so that more is
+ * written than read), or are noise like that of telescopes, which does not compress. */
 enum chime_data { AS_IS, PACKED, PACKED_FIELD };
 
 /* Offset binary, 1.4 levels rms: sums of 8 bits. */
@@ -277,7 +277,7 @@ static void replay(struct run *r)
     if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
     if (status == BR_OK) {
         struct br_stage *last = &graph->stage[1];
-        sink = *last->type; /* a reader that does nothing, in the recorder's place */
+        sink = *last->type; /* a reader that does nothing, in place of a recorder */
         sink.start = NULL;
         sink.stop = NULL;
         sink.process = count_frames;
@@ -309,8 +309,8 @@ static void plain_read(struct run *r)
 
 enum { PAIRS = 9 };
 
-/* The work and the loop in turn; the middle one of the ratios of neighbours, which slow down together, and of
- * the seconds. */
+/* Alternates the work and the loop. Takes the median of the ratios of adjacent runs, which slow down
+ * together, and the median of the times. */
 static void alternate(struct run *r, void (*work)(struct run *), double *work_s, double *ratio)
 {
     double seconds[PAIRS], ratios[PAIRS];
@@ -329,8 +329,8 @@ static void alternate(struct run *r, void (*work)(struct run *), double *work_s,
     *ratio = ratios[PAIRS / 2];
 }
 
-/* The cost of replay without decoding: as many threads as `replay` has read pieces that fit a core's
- * cache, and copy them on, past the caches, to frames. */
+/* The cost of replay without decoding: as many threads as `replay` uses read pieces that fit a core's cache,
+ * and copy them to frames with stores that bypass the caches. */
 enum { COPY_PIECE = 128 << 10, COPY_RING = 16 << 20, COPIERS = 2 };
 
 struct copier {
@@ -411,7 +411,7 @@ static int bench_file(const char *what, void (*write)(FILE *), const char *endin
     if (f == NULL) return 1;
     write(f);
     fflush(f);
-    fdatasync(fileno(f)); /* or the disk is written to while we measure */
+    fdatasync(fileno(f)); /* otherwise the disk is still written to during the measurement */
     fclose(f);
     int result = measure(what, &r, nfreq, 0, 0.7);
     if (write == write_dada) {
