@@ -47,6 +47,13 @@ WORDS = [
      "external"),  # packets may be foreign
     (r"\bhdf5 numbers\b|\bnumbers (?:of|in) (?:an |the )?hdf5\b", "tables"),
 ]
+# Patterns of sentences that read like a translation; each has a better form (docs/contributing.md). The number
+# of those left is a measure too: each has its reason, such as a heading that is a question.
+SENTENCES = re.compile(r"(?<![Tt]here )\b(?:is|are|was|were) no\b(?! longer| more)|"
+                       r"(?:^|[.:;!?]\s+|/\*+\s*|//\s*|#\s+|\"|\*\s+)(?:What|Of)\s+[a-z]|"
+                       r"\bgo(?:es)? on having\b|\bcalled off\b|\bdid not come back\b|\bdone without\b|"
+                       r"\bcannot be (?:had|told)\b")
+MOST_SENTENCES = 20
 # Names of code that say how instead of what: never in an identifier of a kernel.
 KERNEL_NAMES = re.compile(r"\b\w*(?:dense|decimat|folded|banded|walk_along|transform_densely)\w*\b", re.I)
 
@@ -131,7 +138,7 @@ def arrows_up(name, lines):
             yield at, header[1]
 
 
-def measure(name, found):
+def measure(name, found, sentences):
     path = TOP / name
     if path.suffix not in CODE | PROSE | WORDED | {".py"} or name.startswith("tests/fuzz/corpus/"):
         return
@@ -162,6 +169,8 @@ def measure(name, found):
     if name.startswith(("docs/log/", "docs/changelog")):
         return  # what was written then stays as it was
     for at, line in enumerate(lines, 1):
+        if SENTENCES.search(line):
+            sentences.append(f"{name}:{at}: {line.strip()}")
         spoken = line.replace("_", " ")
         for pattern, better in WORDS:
             for hit in re.finditer(pattern, spoken, re.I):
@@ -199,9 +208,11 @@ def main():
     if sys.argv[1:]:
         print(__doc__, file=sys.stderr)
         return 2
-    found = []
+    found, sentences = [], []
     for name in tracked():
-        measure(name, found)
+        measure(name, found, sentences)
+    if len(sentences) > MOST_SENTENCES:
+        found += sentences + [f"{len(sentences)} sentences to rewrite; at most {MOST_SENTENCES} may be left"]
     print("\n".join(found) if found else "the house is in order")
     return 1 if found else 0
 

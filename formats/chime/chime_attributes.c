@@ -1,20 +1,11 @@
 #include "formats/chime/chime_attributes.h"
 
 #include "formats/hdf5/hdf5_store.h"
+#include "formats/hdf5/hdf5_types.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool chime_put(hid_t file, const char *name, hid_t type, const void *value)
-{
-    hid_t space = H5Screate(H5S_SCALAR),
-          attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    bool good = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
-    if (attribute >= 0) H5Aclose(attribute);
-    H5Sclose(space);
-    return good;
-}
 
 bool chime_get_text(hid_t file, const char *name, char *text, size_t size)
 {
@@ -46,7 +37,7 @@ static bool chime_put_sideband(hid_t file, enum br_sideband sideband)
     if (sideband == BR_SIDEBAND_UNKNOWN) return true;
     hid_t type = H5Tcopy(H5T_C_S1);
     bool good = H5Tset_size(type, 5) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
-                chime_put(file, "sideband", type, br_sideband_name(sideband));
+                hdf5_put_attribute(file, "sideband", type, br_sideband_name(sideband));
     H5Tclose(type);
     return good;
 }
@@ -60,28 +51,23 @@ bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t cha
     double whole = floor(ctime),
            offset = ((double)(ns - (int64_t)whole * 1000000000) - (ctime - whole) * 1e9) * 1e-9;
     return chime_put_sideband(file, stream->sideband) &&
-           chime_put(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
-           chime_put(file, "freq", H5T_NATIVE_DOUBLE, &stream->freq_mhz[channel]) &&
-           chime_put(file, "delta_time", H5T_NATIVE_DOUBLE, &delta) &&
-           chime_put(file, "time0_fpga_count", H5T_NATIVE_UINT64, &first) &&
-           chime_put(file, "time0_ctime", H5T_NATIVE_DOUBLE, &ctime) &&
-           chime_put(file, "time0_ctime_offset", H5T_NATIVE_DOUBLE, &offset);
+           hdf5_put_attribute(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
+           hdf5_put_attribute(file, "freq", H5T_NATIVE_DOUBLE, &stream->freq_mhz[channel]) &&
+           hdf5_put_attribute(file, "delta_time", H5T_NATIVE_DOUBLE, &delta) &&
+           hdf5_put_attribute(file, "time0_fpga_count", H5T_NATIVE_UINT64, &first) &&
+           hdf5_put_attribute(file, "time0_ctime", H5T_NATIVE_DOUBLE, &ctime) &&
+           hdf5_put_attribute(file, "time0_ctime_offset", H5T_NATIVE_DOUBLE, &offset);
 }
 
 bool chime_put_inputs(hid_t file, size_t inputs, const uint32_t *number)
 {
     hsize_t count = inputs;
-    hid_t group = H5Gcreate2(file, "index_map", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-          line = H5Screate_simple(1, &count, NULL);
-    hid_t input = H5Dcreate2(group, "input", H5T_NATIVE_UINT32, line, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t group = H5Gcreate2(file, "index_map", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     uint32_t *numbers = malloc(inputs * sizeof *numbers);
     for (size_t i = 0; numbers != NULL && i < inputs; i++)
         numbers[i] = number != NULL ? number[i] : (uint32_t)i;
-    bool good =
-        numbers != NULL && H5Dwrite(input, H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers) >= 0;
+    bool good = numbers != NULL && hdf5_put(group, "input", H5T_NATIVE_UINT32, 1, &count, numbers);
     free(numbers);
-    if (input >= 0) H5Dclose(input);
-    H5Sclose(line);
     if (group >= 0) H5Gclose(group);
     return good;
 }

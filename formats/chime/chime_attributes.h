@@ -15,9 +15,6 @@
 #define CHIME_TOP_MHZ  800.0
 #define CHIME_STEP_MHZ (-0.390625)
 
-/* One scalar attribute of the file. False where the library fails. */
-bool chime_put(hid_t file, const char *name, hid_t type, const void *value);
-
 /* An attribute that is one text, of fixed or variable length; "" where there is none, or a longer one than
  * `size` - 1 bytes. False where it is something else. */
 bool chime_get_text(hid_t file, const char *name, char *text, size_t size);

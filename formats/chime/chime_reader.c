@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const double top_mhz = 800, step_mhz = -0.390625, rounding = 1e-9;
 enum { CLOCK_NS = 1000 }; /* to which time0_ctime says when a sample was: a double of Unix seconds */
@@ -186,7 +185,7 @@ static int info(struct caller *caller, const char *path)
     return BR_OK;
 }
 
-static const struct reader reader = EXTENTS_READER(describe);
+static const struct reader reader = EXTENTS_READER(describe, READER_PARTS);
 const struct format format_chime = {.name = "chime",
                                     .sideband = "its sideband attribute (else CHIME's second Nyquist zone)",
                                     .probe = chime_probe,

@@ -1,13 +1,14 @@
 /* CHIME baseband files: one for each channel; what is never written, or missing, is zero.
  *
  * The data go to the disk as plain bytes; HDF5 describes them in memory, so that it waits for no disk. A
- * recording has all channels of a frame or none. What stands before its data is written when a file begins,
+ * recording has all channels of a frame or none. The bytes before its data are written when a file begins,
  * whenever it has become twice as long, so that a run that is killed leaves at least half, and at the end. A
  * window (writer.h) is one channel of known length: it is described at the end alone. */
 #include "buffers/output.h"
 #include "formats/chime/chime_attributes.h"
 #include "formats/common/coding.h"
 #include "formats/common/fileio.h"
+#include "formats/hdf5/hdf5_types.h"
 #include "formats/writer.h"
 
 #include <errno.h>
@@ -109,7 +110,7 @@ static bool put_updates(const struct file_writer *w, hid_t file)
     w->host.held(w->host.owner, w->window->first, w->window->end, text, sizeof text);
     hid_t type = H5Tcopy(H5T_C_S1);
     bool good = H5Tset_size(type, sizeof text) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
-                chime_put(file, "updates", type, text);
+                hdf5_put_attribute(file, "updates", type, text);
     H5Tclose(type);
     return good;
 }
@@ -117,11 +118,11 @@ static bool put_updates(const struct file_writer *w, hid_t file)
 static bool put_event(const struct file_writer *w, hid_t file)
 {
     const struct writer_window *part = w->window;
-    return part == NULL ||
-           (chime_put(file, "event_id", H5T_NATIVE_UINT64, &part->event) &&
-            chime_put(file, "event_dm", H5T_NATIVE_DOUBLE, &part->dm) &&
-            chime_put(file, "event_dm_error", H5T_NATIVE_DOUBLE, &part->dm_error) &&
-            chime_put(file, "missing_samples", H5T_NATIVE_UINT64, &w->lacking) && put_updates(w, file));
+    return part == NULL || (hdf5_put_attribute(file, "event_id", H5T_NATIVE_UINT64, &part->event) &&
+                            hdf5_put_attribute(file, "event_dm", H5T_NATIVE_DOUBLE, &part->dm) &&
+                            hdf5_put_attribute(file, "event_dm_error", H5T_NATIVE_DOUBLE, &part->dm_error) &&
+                            hdf5_put_attribute(file, "missing_samples", H5T_NATIVE_UINT64, &w->lacking) &&
+                            put_updates(w, file));
 }
 
 static bool put_all(hid_t file, const void *arg)
@@ -208,7 +209,7 @@ static void encode(struct file_writer *w, const struct br_frame *frame, size_t c
             continue;
         }
         coding_encode(CODING_CHIME, (const uint8_t *)frame->data + at * w->cell, out, bytes);
-        uint8_t *end = out + bytes; /* 0 would say that it is missing: -7 - 8i */
+        uint8_t *end = out + bytes; /* 0 would mean missing: -7 - 8i */
         for (uint8_t *byte = out; (byte = memchr(byte, 0, (size_t)(end - byte))) != NULL; w->changed++)
             *byte++ = 0x10;
     }

@@ -8,7 +8,7 @@
  * not make all that follows late, until L0_BELIEVE different ones that agree with it have come, and more of
  * them than of the stream's own time: each of these, if it is new, adds a vote up to L0_VOTES, each of the
  * others takes one away, and a second without any takes all. The same brings the stream back, unless blocks
- * of the other time have been handed on already, behind which frames cannot go. What was decided is said. */
+ * of the other time have been handed on already, behind which frames cannot go. Each decision is reported. */
 #ifndef BEAMRING_FORMATS_CHIME_L0_RECEIVE_H
 #define BEAMRING_FORMATS_CHIME_L0_RECEIVE_H
 
@@ -19,7 +19,7 @@
 
 enum { L0_BATCH = 64, L0_BUFFER = 9216, L0_BELIEVE = 8, L0_VOTES = 32 };
 
-/* What tells packets apart. */
+/* The identity of a packet. */
 struct l0_key {
     uint64_t number; /* block */
     unsigned beam, coarse;

@@ -36,7 +36,6 @@ static size_t lay_out(const struct l0_sender *s, struct l0_destination *d, uint8
         for (size_t c = 0; c < s->ncoarse; c += pc, d->nslots++) {
             struct l0_slot slot = {.first_beam = b,
                                    .nbeams = end - b < pb ? end - b : pb,
-                                   .first_coarse = c,
                                    .ncoarse = s->ncoarse - c < pc ? s->ncoarse - c : pc};
             size_t header = l0_header_bytes(s->version, slot.nbeams, slot.ncoarse);
             slot.length = header + slot.nbeams * slot.ncoarse * s->nup * s->steps;

@@ -12,8 +12,8 @@
 struct l0_slot {
     uint8_t *bytes, *scales, *data; /* scales: where the scales begin, the offsets follow */
     size_t length;
-    size_t first_beam, nbeams;    /* of the stream */
-    size_t first_coarse, ncoarse; /* of the coarse table */
+    size_t first_beam, nbeams; /* of the stream */
+    size_t ncoarse;            /* of the coarse table */
 };
 
 struct l0_destination {

@@ -4,7 +4,6 @@
 #include "formats/pieces/reading.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The pipeline's hints, without the channels of all files together. */
@@ -153,12 +152,7 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
     return status == BR_OK && base.own ? reading_check_first(caller, e->files.path[0], e->first) : status;
 }
 
-static const struct reader bands_reader = {.size = sizeof(struct extents),
-                                           .takes = READER_PARTS | READER_ORDER,
-                                           .describe = describe,
-                                           .start = extents_start,
-                                           .fill = extents_fill,
-                                           .stop = extents_stop};
+static const struct reader bands_reader = EXTENTS_READER(describe, READER_PARTS | READER_ORDER);
 
 /* Files of the electric field that do not all have the same channels, or whose axes lie in another order than
  * the stream's, or of which some channels are wanted, are put side by side. Where a file cannot be read, the

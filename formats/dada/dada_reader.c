@@ -117,12 +117,7 @@ static int describe_flat(struct caller *caller, void *self, const struct file_li
     return BR_OK;
 }
 
-const struct reader dada_flat_reader = {.size = sizeof(struct extents),
-                                        .takes = READER_DIRECT | READER_ORDER,
-                                        .describe = describe_flat,
-                                        .start = extents_start,
-                                        .fill = extents_fill,
-                                        .stop = extents_stop};
+const struct reader dada_flat_reader = EXTENTS_READER(describe_flat, READER_DIRECT | READER_ORDER);
 
 static int describe_framed(struct caller *caller, void *self, const struct file_list *files,
                            const struct read_options *options, struct description *description)

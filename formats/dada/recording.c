@@ -3,7 +3,6 @@
 
 #include "formats/common/text.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

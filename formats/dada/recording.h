@@ -33,7 +33,6 @@ struct recording {
     uint64_t first;          /* base sample at the start of the payload */
     uint64_t samples;        /* SAMPLES; 0 when the writer did not come to it */
     uint64_t payload_offset;
-    bool numbered;
     uint64_t number;                         /* FILE_NUMBER */
     uint64_t announced;                      /* FILE_SIZE: payload bytes, 0 if absent */
     const char *obs_id, *telescope, *source; /* empty when absent */

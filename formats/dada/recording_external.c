@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 /* A length from the header or from the pipeline, which must agree. */
 static int agree(struct describe *d, const char *key, const char *axis, size_t given, const char *giver,

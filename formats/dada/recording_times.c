@@ -321,7 +321,6 @@ int describe_position(struct describe *d)
     if (found < 0) return found;
     found = dada_get_u64(h, "FILE_NUMBER", 0, UINT64_MAX, &r->number, d->error);
     if (found < 0) return found;
-    r->numbered = found > 0;
     found = dada_get_u64(h, "FILE_SIZE", 0, UINT64_MAX, &r->announced, d->error);
     return found < 0 ? found : BR_OK;
 }

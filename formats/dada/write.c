@@ -289,7 +289,7 @@ static int put(struct file_writer *w, const struct br_frame *in)
     return status;
 }
 
-/* Of a window, nothing stays beside a file that has failed. */
+/* A window leaves nothing next to a file that has failed. */
 static int close_window(struct file_writer *w)
 {
     struct dada_out *d = w->state;

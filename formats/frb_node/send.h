@@ -37,7 +37,7 @@ struct frb_sender {
 int frb_sender_create(struct frb_sender *sender, struct br_error *error);
 void frb_sender_free(struct frb_sender *sender);
 
-/* What a peer is told first: the document, `length` bytes with the final 0. False: no memory. */
+/* The first message to a peer: the document, `length` bytes with the final 0. False: no memory. */
 bool frb_sender_hello(struct peer *peer, bool acks, const char *yaml, size_t length);
 
 /* A frame that is a whole minichunk goes out as it is. In a shorter one (at the ends of the stream, next to a

@@ -6,12 +6,10 @@
 #include "formats/pieces/reading.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HEADER_ROOM = (GUPPI_MAX_CARDS + 2) * GUPPI_CARD };
@@ -369,6 +367,6 @@ static int info(struct caller *caller, const char *path)
     return BR_OK;
 }
 
-static const struct reader reader = EXTENTS_READER(describe);
+static const struct reader reader = EXTENTS_READER(describe, READER_PARTS);
 const struct format format_guppi = {
     .name = "guppi", .sideband = "the sign of OBSBW", .probe = guppi_probe, .info = info, .reader = &reader};

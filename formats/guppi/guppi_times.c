@@ -3,8 +3,6 @@
 #include "buffers/numbers.h"
 #include "formats/common/text.h"
 
-#include <stdlib.h>
-
 /* SYNCTIME is a whole second that a computer's clock has seen. */
 #define SYNC_NS INT64_C(1000000000)
 /* It is the better value where STT_* agrees with it as well as rounded numbers do. */

@@ -28,6 +28,26 @@ hid_t hdf5_bool(void)
     return whole(type, f, H5Tenum_insert(type, "TRUE", &yes));
 }
 
+bool hdf5_put(hid_t where, const char *name, hid_t type, int rank, const hsize_t *dims, const void *values)
+{
+    hid_t space = rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(rank, dims, NULL);
+    hid_t set = H5Dcreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    bool good = set >= 0 && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+    if (set >= 0) H5Dclose(set);
+    H5Sclose(space);
+    return good;
+}
+
+bool hdf5_put_attribute(hid_t where, const char *name, hid_t type, const void *value)
+{
+    hid_t space = H5Screate(H5S_SCALAR),
+          attribute = H5Acreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    bool good = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+    if (attribute >= 0) H5Aclose(attribute);
+    H5Sclose(space);
+    return good;
+}
+
 int hdf5_open(const char *path, hid_t *file, struct br_error *error)
 {
     *file = -1;

@@ -4,7 +4,6 @@
 #include "formats/common/coding.h"
 #include "formats/common/permute.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

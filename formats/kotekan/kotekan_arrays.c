@@ -1,17 +1,13 @@
 #include "formats/kotekan/kotekan_arrays.h"
 #include "buffers/regular_file.h"
-#include "formats/dada/recording.h"
 #include "formats/pieces/reading.h"
 
 #include "formats/kotekan/kotekan_array.h"
 #include "formats/kotekan/kotekan_raw.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_FRAMES = 1 << 22 };

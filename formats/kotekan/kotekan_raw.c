@@ -1,10 +1,7 @@
 #include "formats/kotekan/kotekan_raw.h"
 #include "formats/common/fileio.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static uint32_t little32(const uint8_t *b)
 {

@@ -5,12 +5,7 @@
 #include "formats/pieces/extents.h"
 #include "formats/pieces/reading.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_FRAMES = 1 << 24 };
@@ -201,7 +196,7 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
     return status == BR_OK ? reading_check_first(caller, files->path[0], e->first) : status;
 }
 
-static const struct reader field_reader = EXTENTS_READER(describe);
+static const struct reader field_reader = EXTENTS_READER(describe, READER_PARTS);
 
 static const struct reader *choose(struct caller *caller, const struct file_list *files,
                                    const struct read_options *options)

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Whether a reader that has the channels' numbers and the sample time finds the frequencies. */

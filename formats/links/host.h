@@ -18,10 +18,6 @@ struct link_host {
     bool (*stopping)(void *owner);
     /* Sleeps until `ns` on br_clock_ns; true at once when the pipeline stops. */
     bool (*sleep_until)(void *owner, uint64_t ns);
-    /* Calls work(arg, job, worker) for each job, `worker` < workers. Returns a status. */
-    int (*parallel)(void *owner, size_t jobs, void (*work)(void *arg, size_t job, unsigned worker),
-                    void *arg);
-    unsigned workers;
 };
 
 #endif

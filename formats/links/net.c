@@ -1,5 +1,4 @@
 #include "formats/links/net.h"
-#include "buffers/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

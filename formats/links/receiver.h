@@ -2,7 +2,7 @@
  *
  * A format's receiver begins with a struct receiver. Its owner sets what it expects, calls `listen`, then
  * `step` and `fill` in turn, and `free` at the end, also after a failed `listen`. No call blocks or trusts
- * what it reads. What senders do is counted and told; it is never an error. */
+ * what it reads. Misbehaviour of senders is counted and reported; it is never an error. */
 #ifndef BEAMRING_FORMATS_LINKS_RECEIVER_H
 #define BEAMRING_FORMATS_LINKS_RECEIVER_H
 

@@ -1,5 +1,6 @@
 /* layout.c - the tables of a packet-order frame. See layout.h. */
 #include "formats/packets/layout.h"
+#include "formats/common/order.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,12 +12,6 @@ struct origin {
     uint32_t stream;
     size_t offset;
 };
-
-static int by_id(const void *left, const void *right)
-{
-    const struct origin *a = left, *b = right;
-    return a->id < b->id ? -1 : a->id > b->id;
-}
 
 /* Fails for ids that repeat or are out of range. */
 static int check_ids(const char *what, struct packet_ids ids, struct br_error *error)
@@ -66,7 +61,7 @@ static int make_channels(struct packet_layout *l, const struct packet_descriptio
             origin[k++] =
                 (struct origin){packet->channel_base + l->stream_id[s] + packet->channel_step * (int64_t)i,
                                 (uint32_t)s, s * l->packet_bytes + i * stride};
-    qsort(origin, n, sizeof *origin, by_id);
+    qsort(origin, n, sizeof *origin, order_int64);
     int64_t *id = memory.alloc(memory.owner, n * sizeof *id);
     size_t *offset = memory.alloc(memory.owner, n * sizeof *offset);
     uint32_t *stream = memory.alloc(memory.owner, n * sizeof *stream);

@@ -84,20 +84,6 @@ int packet_layout_make(struct packet_layout *layout, const struct packet_descrip
 int packet_layout_absent(const struct packet_layout *layout, struct packet_ids absent,
                          struct packet_memory memory, const bool **flags, struct br_error *error);
 
-/* Byte offset in the frame of time sample t, channel f and input i. */
-static inline size_t packet_layout_byte(const struct packet_layout *l, size_t t, size_t f, size_t i)
-{
-    return t / l->packet_samples * l->block_bytes + t % l->packet_samples * l->time_stride +
-           l->channel_offset[f] + l->input_offset[i];
-}
-
-/* Number of the receipt bit, counted from the start of the side array, of the same sample. */
-static inline size_t packet_layout_receipt(const struct packet_layout *l, size_t t, size_t f, size_t i)
-{
-    return t / l->packet_samples * l->receipt_bytes * 8 + (size_t)l->input_source[i] * l->nstreams +
-           l->channel_stream[f];
-}
-
 /* Fills in the array, the side array, the channel table (ids x the description's frequencies, unless
  * the stream has one of that length already), frame_samples, the zone and `packets` of a stream. Its
  * memory is as the layout's. Errors: BR_E_INVALID when frequencies or the sample time are known to

@@ -2,7 +2,6 @@
 #include "formats/packets/window.h"
 #include "formats/common/coding.h"
 
-#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* window_sources.c - what the sources say together: where they are, whether a frame is over, whether they
  * have jumped. See window.h. For the stage's thread. */
+#include "formats/common/order.h"
 #include "formats/packets/window.h"
 
 #include <stdlib.h>
@@ -27,12 +28,6 @@ size_t window_look_who_sends(struct window *w)
     return live;
 }
 
-static int by_value(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
 bool window_position(const struct window *w, size_t least, int64_t *sample)
 {
     size_t n = 0, nsources = w->layout->nsources;
@@ -44,7 +39,7 @@ bool window_position(const struct window *w, size_t least, int64_t *sample)
     }
     bool enough = n > 0 && n >= least;
     if (enough) {
-        qsort(latest, n, sizeof *latest, by_value);
+        qsort(latest, n, sizeof *latest, order_int64);
         *sample = latest[n / 2];
     }
     free(latest);
@@ -93,7 +88,7 @@ bool window_has_jumped(const struct window *w, int64_t *sample)
     }
     bool most = jumped > 0 && 2 * jumped > all;
     if (most) {
-        qsort(at, jumped, sizeof *at, by_value);
+        qsort(at, jumped, sizeof *at, order_int64);
         int64_t median = at[jumped / 2];
         size_t together = 0;
         for (size_t i = 0; i < jumped; i++) together += llabs(at[i] - median) <= w->far;

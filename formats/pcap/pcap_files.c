@@ -2,7 +2,6 @@
 #include "formats/pcap/pcap_files.h"
 #include "buffers/regular_file.h"
 
-#include <inttypes.h>
 #include <pcap/pcap.h>
 #include <stdlib.h>
 #include <string.h>

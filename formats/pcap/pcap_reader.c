@@ -3,6 +3,7 @@
  * are kept until most sources have moved on to them. */
 #include "formats/pcap/pcap_reader.h"
 #include "buffers/clock.h"
+#include "formats/common/order.h"
 #include "formats/common/text.h"
 #include "formats/packets/stream.h"
 
@@ -234,12 +235,6 @@ struct early {
     int64_t sample, unix_ns;
 };
 
-static int by_sample(const void *left, const void *right)
-{
-    const struct early *a = left, *b = right;
-    return a->sample < b->sample ? -1 : a->sample > b->sample;
-}
-
 /* By how much the recording begins before the median of its first packets, sorted: with the earliest one that
  * has company. One alone may lie. */
 static int64_t begins_before(const struct pcap_reader *r, const struct early *early, size_t n)
@@ -261,7 +256,7 @@ static int place_first(struct caller *caller, struct pcap_reader *r, struct earl
 {
     struct br_error error = {0};
     int64_t late, near, period = r->clock.period;
-    qsort(early, n, sizeof *early, by_sample);
+    qsort(early, n, sizeof *early, order_int64);
     struct early median = early[n / 2];
     int64_t before = begins_before(r, early, n);
     bool stated = r->start_ns != INT64_MIN;

@@ -86,10 +86,10 @@ int extents_take_part(struct caller *caller, struct extents *e, const struct par
 int extents_start(struct caller *caller, void *self);
 int extents_fill(struct caller *caller, void *self, struct br_frame *out);
 void extents_stop(struct caller *caller, void *self);
-#define EXTENTS_READER(own_describe)                                                                         \
+#define EXTENTS_READER(own_describe, options)                                                                \
     {                                                                                                        \
-        .size = sizeof(struct extents), .takes = READER_PARTS, .describe = own_describe,                     \
-        .start = extents_start, .fill = extents_fill, .stop = extents_stop                                   \
+        .size = sizeof(struct extents), .takes = options, .describe = own_describe, .start = extents_start,  \
+        .fill = extents_fill, .stop = extents_stop                                                           \
     }
 
 /* The channels of one file: those of one node, or one of many. Files of one observation have the same ones or

@@ -3,7 +3,6 @@
 #include "formats/pieces/reading.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     MOST_FRAME = 8 << 20,  /* bytes of a frame of several chunks */

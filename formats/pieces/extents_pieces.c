@@ -3,7 +3,6 @@
 
 #include "formats/chime/bitplanes.h"
 #include "formats/chime/chime_hdf5.h"
-#include "formats/chime/planes.h"
 #include "formats/common/fileio.h"
 #include "formats/pieces/feed.h"
 

@@ -2,8 +2,8 @@
  *
  * Text, one span a line: FIRST COUNT for all channels, or FIRST COUNT CHANNEL NCHANNELS WEIGHT. Samples and
  * channels are the file's own (sample 0 is its first, channel 0 its highest frequency); WEIGHT is 0 for
- * missing, else the valid fraction in 255ths of a sample that was measured in part. What no line covers is
- * complete. One file serves all beams of a band, and it exists only when there is something to say. */
+ * missing, else the valid fraction in 255ths of a sample that was measured in part. Samples without a line
+ * are complete. One file serves all beams of a band, and it exists only when there is something to say. */
 #ifndef BEAMRING_FORMATS_SIGPROC_MISSING_H
 #define BEAMRING_FORMATS_SIGPROC_MISSING_H
 

@@ -4,39 +4,18 @@
 #include "formats/hdf5/hdf5_store.h"
 #include "formats/hdf5/hdf5_types.h"
 
-#include <errno.h>
 #include <hdf5.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static bool put(hid_t file, const char *name, hid_t type, int rank, const hsize_t *dims, const void *values)
-{
-    hid_t space = H5Screate_simple(rank, dims, NULL);
-    hid_t set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    bool good = set >= 0 && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
-    if (set >= 0) H5Dclose(set);
-    H5Sclose(space);
-    return good;
-}
-
-static bool attribute(hid_t file, const char *name, hid_t type, const void *value)
-{
-    hid_t space = H5Screate(H5S_SCALAR);
-    hid_t at = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    bool good = at >= 0 && H5Awrite(at, type, value) >= 0;
-    if (at >= 0) H5Aclose(at);
-    H5Sclose(space);
-    return good;
-}
-
 static bool text(hid_t file, const char *name, const char *value)
 {
     hid_t type = H5Tcopy(H5T_C_S1);
     size_t length = strlen(value);
     bool good = H5Tset_size(type, length > 0 ? length : 1) >= 0 &&
-                H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 && attribute(file, name, type, value);
+                H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 && hdf5_put_attribute(file, name, type, value);
     H5Tclose(type);
     return good;
 }
@@ -47,21 +26,21 @@ static bool write_all(hid_t file, const struct gains_file *g)
     char digest[20];
     snprintf(digest, sizeof digest, "%016llx", (unsigned long long)g->digest);
     hid_t number = hdf5_complex(H5T_NATIVE_FLOAT);
-    bool good = put(file, "gain", number, 3, dims, g->gain) &&
-                put(file, "flag", H5T_NATIVE_UINT8, 3, dims, g->flag) &&
-                put(file, "weight", H5T_NATIVE_FLOAT, 3, dims, g->weight) &&
-                put(file, "residual", H5T_NATIVE_FLOAT, 3, dims, g->residual) &&
-                put(file, "snr", H5T_NATIVE_FLOAT, 2, dims, g->snr) &&
-                put(file, "reference", H5T_NATIVE_INT32, 2, dims, g->reference) &&
-                put(file, "freq_mhz", H5T_NATIVE_DOUBLE, 1, dims, g->freq_mhz) &&
-                put(file, "width_mhz", H5T_NATIVE_DOUBLE, 1, dims, g->width_mhz) &&
-                put(file, "antenna_numbers", H5T_NATIVE_INT64, 1, dims + 2, g->antenna) &&
+    bool good = hdf5_put(file, "gain", number, 3, dims, g->gain) &&
+                hdf5_put(file, "flag", H5T_NATIVE_UINT8, 3, dims, g->flag) &&
+                hdf5_put(file, "weight", H5T_NATIVE_FLOAT, 3, dims, g->weight) &&
+                hdf5_put(file, "residual", H5T_NATIVE_FLOAT, 3, dims, g->residual) &&
+                hdf5_put(file, "snr", H5T_NATIVE_FLOAT, 2, dims, g->snr) &&
+                hdf5_put(file, "reference", H5T_NATIVE_INT32, 2, dims, g->reference) &&
+                hdf5_put(file, "freq_mhz", H5T_NATIVE_DOUBLE, 1, dims, g->freq_mhz) &&
+                hdf5_put(file, "width_mhz", H5T_NATIVE_DOUBLE, 1, dims, g->width_mhz) &&
+                hdf5_put(file, "antenna_numbers", H5T_NATIVE_INT64, 1, dims + 2, g->antenna) &&
                 text(file, "sideband", g->sideband) && text(file, "polarisations", g->polarisations) &&
                 text(file, "telescope", g->telescope) && text(file, "source", g->source) &&
                 text(file, "visibilities", g->visibilities) && text(file, "digest", digest) &&
                 text(file, "flags", "0 good, 1 dead, 2 weak, 3 misfit, 4 no result") &&
-                attribute(file, "begin_ns", H5T_NATIVE_INT64, &g->begin_ns) &&
-                attribute(file, "end_ns", H5T_NATIVE_INT64, &g->end_ns);
+                hdf5_put_attribute(file, "begin_ns", H5T_NATIVE_INT64, &g->begin_ns) &&
+                hdf5_put_attribute(file, "end_ns", H5T_NATIVE_INT64, &g->end_ns);
     H5Tclose(number);
     return good;
 }

@@ -8,7 +8,6 @@
 #include <hdf5.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,63 +69,54 @@ struct dataset_head {
     size_t bytes;
 };
 
+/* Whether type and shape are those that are wanted; fills in `head`. */
+static int check(hid_t type, hid_t space, const struct wanted *want, const char *path,
+                 struct dataset_head *head, struct br_error *error)
+{
+    static const size_t sizes[] = {2 * sizeof(float), 1, sizeof(int32_t), sizeof(double)};
+    if (type < 0 || space < 0)
+        return br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged", path,
+                       want->name);
+    if (!type_fits(type, want->kind))
+        return br_fail(error, BR_E_FORMAT,
+                       "%s: dataset %s has the wrong type: its elements are %s of %zu bytes; expected %s",
+                       path, want->name, class_name(type), H5Tget_size(type), want->shape);
+    int rank = H5Sget_simple_extent_ndims(space);
+    if (rank != want->rank)
+        return br_fail(error, BR_E_FORMAT, "%s: dataset %s has %d axes; expected %s", path, want->name, rank,
+                       want->shape);
+    H5Sget_simple_extent_dims(space, head->dims, NULL);
+    head->bytes = sizes[want->kind];
+    for (int i = 0; i < rank; i++) {
+        if (head->dims[i] == 0)
+            return br_fail(error, BR_E_FORMAT, "%s: dataset %s is empty: axis %d has length 0; expected %s",
+                           path, want->name, i, want->shape);
+        if (head->dims[i] > (SIZE_MAX >> 1) / head->bytes)
+            return br_fail(error, BR_E_FORMAT, "%s: dataset %s is too large", path, want->name);
+        head->bytes *= head->dims[i];
+    }
+    return BR_OK;
+}
+
 /* Reads an open dataset. */
 static int read_open(hid_t set, const struct wanted *want, const char *path, struct dataset_head *head,
                      void **data, struct br_error *error)
 {
-    hsize_t *dims = head->dims;
-    static const size_t sizes[] = {2 * sizeof(float), 1, sizeof(int32_t), sizeof(double)};
-    int status = BR_OK;
     hid_t type = H5Dget_type(set), space = H5Dget_space(set), memory = -1;
-    if (type < 0 || space < 0) {
-        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged", path,
-                         want->name);
-        goto done;
-    }
-    if (!type_fits(type, want->kind)) {
-        status = br_fail(error, BR_E_FORMAT,
-                         "%s: dataset %s has the wrong type: its elements are %s of %zu bytes; expected %s",
-                         path, want->name, class_name(type), H5Tget_size(type), want->shape);
-        goto done;
-    }
-    int rank = H5Sget_simple_extent_ndims(space);
-    if (rank != want->rank) {
-        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s has %d axes; expected %s", path, want->name,
-                         rank, want->shape);
-        goto done;
-    }
-    H5Sget_simple_extent_dims(space, dims, NULL);
-    size_t bytes = sizes[want->kind];
-    for (int i = 0; i < rank; i++) {
-        if (dims[i] == 0) {
-            status = br_fail(error, BR_E_FORMAT, "%s: dataset %s is empty: axis %d has length 0; expected %s",
-                             path, want->name, i, want->shape);
-            goto done;
-        }
-        if (dims[i] > (SIZE_MAX >> 1) / bytes) {
-            status = br_fail(error, BR_E_FORMAT, "%s: dataset %s is too large", path, want->name);
-            goto done;
-        }
-        bytes *= dims[i];
-    }
-    head->bytes = bytes;
-    *data = malloc(bytes);
-    if (*data == NULL) {
+    int status = check(type, space, want, path, head, error);
+    *data = status == BR_OK ? malloc(head->bytes) : NULL;
+    if (status == BR_OK && *data == NULL)
         status = br_fail(error, BR_E_NO_MEMORY, "%s: no memory for dataset %s (%zu bytes)", path, want->name,
-                         bytes);
-        goto done;
+                         head->bytes);
+    if (status == BR_OK) {
+        memory = want->kind == COMPLEX64 ? hdf5_complex(H5T_NATIVE_FLOAT)
+                 : want->kind == INT8    ? H5Tcopy(H5T_NATIVE_INT8)
+                 : want->kind == INT32   ? H5Tcopy(H5T_NATIVE_INT32)
+                                         : H5Tcopy(H5T_NATIVE_DOUBLE);
+        if (memory < 0 || H5Dread(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, *data) < 0)
+            status = br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged",
+                             path, want->name);
     }
-    memory = want->kind == COMPLEX64 ? hdf5_complex(H5T_NATIVE_FLOAT)
-             : want->kind == INT8    ? H5Tcopy(H5T_NATIVE_INT8)
-             : want->kind == INT32   ? H5Tcopy(H5T_NATIVE_INT32)
-                                     : H5Tcopy(H5T_NATIVE_DOUBLE);
-    if (memory < 0 || H5Dread(set, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, *data) < 0) {
-        free(*data);
-        *data = NULL;
-        status = br_fail(error, BR_E_FORMAT, "%s: dataset %s cannot be read; the file seems damaged", path,
-                         want->name);
-    }
-done:
     if (memory >= 0) H5Tclose(memory);
     if (space >= 0) H5Sclose(space);
     if (type >= 0) H5Tclose(type);

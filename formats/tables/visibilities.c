@@ -5,7 +5,6 @@
 #include "formats/dada/dada.h"
 #include "formats/uvh5/apparent.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

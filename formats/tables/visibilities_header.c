@@ -1,5 +1,6 @@
 /* visibilities_header.c - what a UVH5 file says of its antennas, channels and rows, in the forms that
  * pyuvdata has written since 2018. */
+#include "formats/common/order.h"
 #include "formats/hdf5/hdf5_types.h"
 #include "formats/uvh5/apparent.h"
 #include "formats/uvh5/visibilities_uvh5.h"
@@ -114,12 +115,6 @@ static int read_site(struct uvh5_reader *r)
     return status;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    const struct uvh5_antenna *x = a, *y = b;
-    return (x->number > y->number) - (x->number < y->number);
-}
-
 /* Positions relative to the site, from axes fixed to the Earth to east, north and up. */
 static int read_antennas(struct uvh5_reader *r)
 {
@@ -148,7 +143,7 @@ static int read_antennas(struct uvh5_reader *r)
             return uvh5_bad(r, "Header/antenna_positions", "finite numbers");
         r->antenna[d] = (struct uvh5_antenna){number[d], d};
     }
-    qsort(r->antenna, count, sizeof *r->antenna, by_number);
+    qsort(r->antenna, count, sizeof *r->antenna, order_int64);
     for (size_t d = 1; d < count; d++)
         if (r->antenna[d].number == r->antenna[d - 1].number)
             return uvh5_bad(r, "Header/antenna_numbers", "every number once");
@@ -340,7 +335,7 @@ static size_t *read_dishes(struct uvh5_reader *r, const char *name, hsize_t *row
     for (size_t i = 0; dish != NULL && i < *rows; i++) {
         struct uvh5_antenna key = {number[i], 0};
         const struct uvh5_antenna *found =
-            bsearch(&key, r->antenna, r->reply.shape.ndishes, sizeof *r->antenna, by_number);
+            bsearch(&key, r->antenna, r->reply.shape.ndishes, sizeof *r->antenna, order_int64);
         if (found == NULL) {
             br_fail(r->error, BR_E_FORMAT,
                     "%s: %s has antenna %lld, which Header/antenna_numbers does not have", r->path, name,

@@ -4,7 +4,6 @@
 #include "formats/hdf5/hdf5_types.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { CHUNK_BYTES = 1 << 20, MAX_RANK = 3 };
 

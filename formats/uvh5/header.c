@@ -12,24 +12,14 @@
 enum { NAME = 16, CHUNK = 4096 };
 static const double radians = 0.017453292519943295;
 
-static bool put(hid_t where, const char *name, hid_t type, int rank, const hsize_t *dims, const void *values)
-{
-    hid_t space = rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(rank, dims, NULL);
-    hid_t set = H5Dcreate2(where, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    bool good = set >= 0 && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
-    if (set >= 0) H5Dclose(set);
-    H5Sclose(space);
-    return good;
-}
-
 static bool put_int(hid_t where, const char *name, int64_t value)
 {
-    return put(where, name, H5T_NATIVE_INT64, 0, NULL, &value);
+    return hdf5_put(where, name, H5T_NATIVE_INT64, 0, NULL, &value);
 }
 
 static bool put_real(hid_t where, const char *name, double value)
 {
-    return put(where, name, H5T_NATIVE_DOUBLE, 0, NULL, &value);
+    return hdf5_put(where, name, H5T_NATIVE_DOUBLE, 0, NULL, &value);
 }
 
 /* `count` texts of `length` bytes each; count 0: one, as a scalar. */
@@ -37,7 +27,7 @@ static bool put_texts(hid_t where, const char *name, size_t length, hsize_t coun
 {
     hid_t type = H5Tcopy(H5T_C_S1);
     bool good = H5Tset_size(type, length) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
-                put(where, name, type, count > 0 ? 1 : 0, &count, text);
+                hdf5_put(where, name, type, count > 0 ? 1 : 0, &count, text);
     H5Tclose(type);
     return good;
 }
@@ -51,7 +41,7 @@ static bool put_text(hid_t where, const char *name, const char *text)
 static bool put_bool(hid_t where, const char *name, int8_t value)
 {
     hid_t type = hdf5_bool();
-    bool good = put(where, name, type, 0, NULL, &value);
+    bool good = hdf5_put(where, name, type, 0, NULL, &value);
     H5Tclose(type);
     return good;
 }
@@ -97,8 +87,8 @@ static bool put_telescope(hid_t header, const struct uvh5_layout *layout)
            put_real(header, "altitude", layout->altitude_m) &&
            put_int(header, "Nants_telescope", t->ndishes) && put_int(header, "Nants_data", t->ndishes) &&
            put_texts(header, "antenna_names", NAME, t->ndishes, names) &&
-           put(header, "antenna_numbers", H5T_NATIVE_INT64, 1, dims, numbers) &&
-           put(header, "antenna_positions", H5T_NATIVE_DOUBLE, 2, dims, xyz);
+           hdf5_put(header, "antenna_numbers", H5T_NATIVE_INT64, 1, dims, numbers) &&
+           hdf5_put(header, "antenna_positions", H5T_NATIVE_DOUBLE, 2, dims, xyz);
     free(names);
     free(numbers);
     free(xyz);
@@ -120,8 +110,8 @@ static bool put_feeds(hid_t header, const struct uvh5_layout *layout)
     }
     hid_t letter = H5Tcopy(H5T_C_S1);
     H5Tset_strpad(letter, H5T_STR_NULLPAD);
-    bool good = feeds != NULL && angles != NULL && put(header, "feed_array", letter, 2, dims, feeds) &&
-                put(header, "feed_angle", H5T_NATIVE_DOUBLE, 2, dims, angles) &&
+    bool good = feeds != NULL && angles != NULL && hdf5_put(header, "feed_array", letter, 2, dims, feeds) &&
+                hdf5_put(header, "feed_angle", H5T_NATIVE_DOUBLE, 2, dims, angles) &&
                 put_int(header, "Nfeeds", (int64_t)dims[1]) &&
                 put_text(header, "x_orientation", layout->x_orientation);
     H5Tclose(letter);
@@ -142,11 +132,11 @@ static bool put_channels(hid_t header, const struct uvh5_layout *layout)
         hz[f] = 1e6 * s->freq_mhz[f];
         width[f] = 1e6 * s->width_mhz[f];
     }
-    good = good && put(header, "freq_array", H5T_NATIVE_DOUBLE, 1, &nchannels, hz) &&
-           put(header, "channel_width", H5T_NATIVE_DOUBLE, 1, &nchannels, width) &&
-           put(header, "flex_spw_id_array", H5T_NATIVE_INT64, 1, &nchannels, windows) &&
-           put(header, "spw_array", H5T_NATIVE_INT64, 1, &one, &window) &&
-           put(header, "polarization_array", H5T_NATIVE_INT64, 1, &npols, pols) &&
+    good = good && hdf5_put(header, "freq_array", H5T_NATIVE_DOUBLE, 1, &nchannels, hz) &&
+           hdf5_put(header, "channel_width", H5T_NATIVE_DOUBLE, 1, &nchannels, width) &&
+           hdf5_put(header, "flex_spw_id_array", H5T_NATIVE_INT64, 1, &nchannels, windows) &&
+           hdf5_put(header, "spw_array", H5T_NATIVE_INT64, 1, &one, &window) &&
+           hdf5_put(header, "polarization_array", H5T_NATIVE_INT64, 1, &npols, pols) &&
            put_int(header, "Nfreqs", (int64_t)nchannels) && put_int(header, "Nspws", 1) &&
            put_int(header, "Npols", (int64_t)npols);
     free(windows);

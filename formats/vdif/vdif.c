@@ -1,23 +1,16 @@
 #include "formats/vdif/vdif.h"
 #include "buffers/regular_file.h"
 #include "formats/common/fileio.h"
+#include "formats/common/order.h"
 #include "formats/common/sample_clock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MAX_FRAME = 32 << 20, MAX_LOG2_CHANNELS = 20, FAR_S = 60 };
-
-static uint32_t word(const uint8_t *bytes, unsigned index)
-{
-    const uint8_t *b = bytes + 4 * index;
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-}
 
 static unsigned field(uint32_t value, unsigned low, unsigned width)
 {
@@ -27,7 +20,7 @@ static unsigned field(uint32_t value, unsigned low, unsigned width)
 void vdif_decode(struct vdif_header *header, const void *bytes)
 {
     uint32_t w[5];
-    for (unsigned i = 0; i < 5; i++) w[i] = word(bytes, i);
+    for (unsigned i = 0; i < 5; i++) w[i] = vdif_word(bytes, i);
     *header = (struct vdif_header){
         .invalid = w[0] >> 31,
         .legacy = field(w[0], 30, 1),
@@ -109,12 +102,6 @@ size_t vdif_samples(const struct vdif_header *header)
     return (header->frame_bytes - header->header_bytes) / vdif_row_bytes(header);
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* When the recording begins, and which threads it has. A time more than a minute before all others, and in
  * only one or two in a hundred, is corrupt: else a single wrong time would put all that is right behind a
  * gap. So is a thread of hardly a frame, for which all others would wait. */
@@ -122,7 +109,7 @@ static void settle(struct vdif_scan *scan, size_t n)
 {
     bool ordered = true;
     for (size_t i = 1; i < n; i++) ordered = ordered && scan->time[i - 1] <= scan->time[i];
-    if (!ordered) qsort(scan->time, n, sizeof *scan->time, compare_times);
+    if (!ordered) qsort(scan->time, n, sizeof *scan->time, order_int64);
     size_t few = n >= 3 ? 1 + n / 64 : 0, from = 0;
     for (size_t i = 1; i < n && i <= few; i++)
         if ((scan->time[i] >> 24) - (scan->time[i - 1] >> 24) > FAR_S) from = i;

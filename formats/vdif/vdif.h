@@ -25,6 +25,13 @@ struct vdif_header {
     uint64_t rate_hz; /* complete samples per second, where the extended header (EDV 1, 3) says so, else 0 */
 };
 
+/* Word `index` of a header. */
+static inline uint32_t vdif_word(const uint8_t *bytes, unsigned index)
+{
+    const uint8_t *b = bytes + 4 * index;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
 /* Decodes the header in VDIF_HEADER bytes. Any bits are a header; vdif_check says whether it makes sense. */
 void vdif_decode(struct vdif_header *header, const void *bytes);
 

@@ -120,7 +120,7 @@ struct vdif_reader {
     unsigned threads;
 
     /* while running */
-    uint64_t pass, shift, cursor, pass_end;
+    uint64_t pass, shift, cursor;
     struct vdif_seen *ahead; /* a ring would not do: they leave in any order */
     size_t nahead;
     struct vdif_cell *cell; /* [slots of a frame][nbands][elements] */

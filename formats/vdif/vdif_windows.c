@@ -1,13 +1,9 @@
 /* vdif_windows.c - the windows of VDIF files that are in memory, and the headers in them. */
 #include "buffers/regular_file.h"
 #include "formats/common/fileio.h"
-#include "formats/format.h"
 #include "formats/vdif/vdif_reader.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -243,12 +239,6 @@ static void load_now(struct vdif_reader *r, uint32_t index, uint64_t number)
 
 /* --- headers ------------------------------------------------------------------------------------- */
 
-static uint32_t word(const uint8_t *bytes, unsigned index)
-{
-    const uint8_t *b = bytes + 4 * index;
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-}
-
 /* Moves on by a frame, or to the next file. */
 static void advance(struct vdif_reader *r, struct vdif_lane *lane, const struct vdif_file *f)
 {
@@ -288,7 +278,7 @@ int vdif_next(struct caller *caller, struct vdif_reader *r, uint32_t index, stru
     if (lane->in_window + NEAR < lane->window_frames) __builtin_prefetch(bytes + NEAR * r->like.frame_bytes);
     uint32_t head[4], different = 0, samples = lane->frame + 1 < f->frames ? (uint32_t)r->spread : f->tail;
     for (unsigned i = 0; i < 4; i++) {
-        head[i] = word(bytes, i);
+        head[i] = vdif_word(bytes, i);
         different |= (head[i] ^ r->shared[i]) & shared_bits[i];
     }
     *frame = (struct vdif_seen){.window = lane->here,

@@ -115,11 +115,11 @@ static int refuses(struct file_writer *f)
     __int128_t in_second = (__int128_t)NS_PER_S * s->sample_ns.den;
     v->rate = (uint64_t)(in_second / s->sample_ns.num);
     if (in_second % s->sample_ns.num != 0 || v->rate == 0)
-        return writer_refuse(f, "format",
-                             "vdif: a second has a whole number of samples; with a sample time of %" PRId64
-                             "/%" PRId64 " ns it has %.9g",
-                             s->sample_ns.num, s->sample_ns.den,
-                             (double)in_second / (double)s->sample_ns.num);
+        return writer_refuse(
+            f, "format",
+            "vdif needs a whole number of samples in a second; a sample time of %.12g ns makes %.9g",
+            (double)s->sample_ns.num / (double)s->sample_ns.den,
+            (double)in_second / (double)s->sample_ns.num);
     int status = choose_spread(f, v);
     if (status != BR_OK) return status;
     place_in_time(f, s, v);

@@ -93,14 +93,14 @@ void br_frb_grid_destroy(struct br_frb_grid *plan);
 
 /* From here on `plan` has the weights and the threshold of `with`, and the other way round; unfinished blocks
  * stay where they are, so that it is for a moment when none has samples (br_frb_grid_begin may have been
- * called). What is enqueued already goes on with the weights that it had. Only where br_frb_grid_may_exchange
+ * called). Enqueued work goes on with the weights that it had. Only where br_frb_grid_may_exchange
  * returns 0: plans of one shape, backend and scale; -1 with `why`. */
 int br_frb_grid_may_exchange(const struct br_frb_grid *plan, const struct br_frb_grid *with,
                              struct br_why *why);
 void br_frb_grid_exchange(struct br_frb_grid *plan, struct br_frb_grid *with);
 
 /* Starts a stream (or goes on behind a hole) `phase` samples into a block, 0 <= phase < T_ds: these count
- * as missing. What was unfinished is forgotten. A new plan is at phase 0. */
+ * as missing. An unfinished block is discarded. A new plan is at phase 0. */
 void br_frb_grid_begin(struct br_frb_grid *plan, unsigned phase);
 
 /* Adds input and writes every block that it completes, but no more than `max_blocks`; stops taking input

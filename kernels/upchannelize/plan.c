@@ -1,4 +1,4 @@
-/* What both implementations share: checks, the history between calls, and which outputs are missing. */
+/* Shared by both implementations: checks, the history between calls, and which outputs are missing. */
 #include "kernels/upchannelize/plan.h"
 #include "kernels/common/cuda.h"
 #include "kernels/common/exchange.h"
@@ -296,9 +296,9 @@ static bool joins(const struct br_upchannelize *plan)
 #endif
 }
 
-/* Priority of a plan: lower ones are executed first; 0 for those that join or copy. What needs most room on a
- * GPU (fewest blocks run at once) comes first, as it has to wait until a multiprocessor is free of all
- * others; among those the long transforms, whose blocks run longest. */
+/* Priority of a plan: lower ones are executed first; 0 for those that join or copy. The plan
+ * that needs most room on a GPU (fewest blocks run at once) comes first, because it must wait until a
+ * multiprocessor is free of all others. Next come the long transforms, whose blocks run longest. */
 static uint64_t rank_of(const struct br_upchannelize *plan)
 {
     uint64_t resident = 0;

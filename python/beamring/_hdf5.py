@@ -77,6 +77,11 @@ class Visibilities:
     def shape(self):
         return (len(self.times), self._nbaselines, len(self.freqs_mhz), len(self.polarisations))
 
+    def __repr__(self):
+        sizes = "".join(f"[{axis} {n}]" for axis, n in zip(self.axes, self.shape))
+        files = f"{len(self.files)} file" + "s" * (len(self.files) != 1)
+        return f"<beamring.Visibilities {self.telescope} {sizes}, {files}>"
+
     def isel(self, time=slice(None), freq=slice(None)):
         """A part, by slices of times and channels."""
         import copy

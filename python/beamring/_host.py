@@ -278,8 +278,8 @@ def commit(key, fresh, sample):
 
 
 class scope:
-    """What a pipeline of this thread makes is forgotten at its end; `failures` are the exceptions of its
-    stages."""
+    """Objects that a pipeline of this thread makes are dropped at its end; `failures` are the exceptions of
+    its stages."""
 
     def __enter__(self):
         _local.keys, _local.failures = [], []

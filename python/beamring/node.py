@@ -1,4 +1,4 @@
-"""Running nodes, through their control interface (docs/user-guide.md)."""
+"""Running nodes, through their control interface (docs/http.md)."""
 
 import http.client
 import json
@@ -182,7 +182,7 @@ class Node:
 
     @property
     def sources(self):
-        """What the sources have counted: stage -> {"source 3": {"late": 5, ...}, ...}."""
+        """The counters of the sources: stage -> {"source 3": {"late": 5, ...}, ...}."""
         return {name: s["counted"] for name, s in self.stages.items() if s["counted"]}
 
     @property
@@ -209,7 +209,7 @@ class Node:
         return _metrics(text.decode())
 
     def preview(self, queue, item=0, timeout_s=10):
-        """What a queue carries, downsampled: a dict with arrays `mean` [item], `waterfall` [time][channel]
+        """The data of a queue, downsampled: a dict with arrays `mean` [item], `waterfall` [time][channel]
         (NaN: missing), `samples` [time] (of the waterfall), `freq_mhz`, and the rest of the node's answer
         (docs/http.md).
         """
@@ -250,7 +250,7 @@ class Node:
         """Writes what has passed: `node.dump(start=t, duration_s=0.01, dm=20, freq_ref_mhz=600)`.
 
         start: datetime64 or its text, integer ns since 1970, {"sample": N}, or "earliest"; the other keys
-        are those of the request (docs/user-guide.md).  Returns a Dump.
+        are those of the request (docs/voltage-beams.md).  Returns a Dump.
         """
         if isinstance(start, str) and start != "earliest":
             start = np.datetime64(start)

@@ -300,7 +300,7 @@ class Recording:
 
     @classmethod
     def _from_frames(cls, stream, frames, updates=()):
-        """Of copies of frames: (first, samples, parts, valid, side)."""
+        """Arrays from copies of frames: (first, samples, parts, valid, side)."""
         if stream.downsample is None:
             return [_zone_of_frames(stream, frames, z) for z in range(len(stream.zones))]
         blocks = []

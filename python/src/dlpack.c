@@ -31,7 +31,7 @@ static void forget(struct managed *managed)
     free(managed);
 }
 
-/* Of a capsule that nobody has taken. */
+/* The destructor of a capsule that nobody has taken. */
 static void destroy(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, "dltensor")) forget(PyCapsule_GetPointer(capsule, "dltensor"));

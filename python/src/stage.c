@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Of a stage: the parameters of every class, then those of this one (`params` of the descriptor). The object
- * is found by this struct's address, which _host.py knows it by. */
+/* The parameters of a stage: those of every class, then those of this one (`params` of the descriptor). The
+ * object is found by this struct's address, which _host.py knows it by. */
 struct self {
     struct python_params of_all;
     PyObject *process; /* borrowed: the method of _host.py's object; NULL until start */
@@ -154,7 +154,7 @@ static PyObject *values_of(const void *self, PyObject *types)
 
 /* --- callbacks --- */
 
-/* What a class is asked for while its stage is not one yet: script and class. */
+/* The parameters before the class is known: script and class. */
 static PyObject *ask_class(const struct python_params *p, const char *function)
 {
     return call_host(function, "(zz)", p->script, p->class_name);

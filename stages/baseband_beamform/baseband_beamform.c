@@ -5,6 +5,7 @@
 #include "runtime/stage_updates.h"
 #include "stages/baseband_beamform/moving.h"
 #include "stages/baseband_beamform_description.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -22,10 +23,10 @@ static const struct br_param params[] = {
     BR_PARAM("gains", BR_P_PATH, struct baseband_beamform, gains_file,
              "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed from "
              "beams"),
-    BR_PARAM("shift", BR_P_INT, struct baseband_beamform, shift,
-             "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
-             "white input",
-             .def = "-1", .min = -1, .max = 30),
+    PARAM(INT, struct baseband_beamform, shift,
+          "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
+          "white input",
+          .def = "-1", .min = -1, .max = 30),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
@@ -304,24 +305,7 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "baseband_beamform",
-    .summary = "coherent beams of the electric field, exact in integers",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
-    .size = sizeof(struct baseband_beamform),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+STAGE_EXPORT(baseband_beamform, struct baseband_beamform,
+             "coherent beams of the electric field, exact in integers", .inputs = inputs, .outputs = outputs,
+             .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS, .memory = memory, .updates = updates,
+             .prepare = prepare, .commit = commit, .discard = discard);

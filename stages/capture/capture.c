@@ -10,89 +10,83 @@
 #include "formats/common/text.h"
 #include "runtime/stage_updates.h"
 #include "stages/capture_description.h"
+#include "stages/common/stage/export.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND       1000000000u
 #define MOST_RESET_S 86400.0
 enum { TICK_MS = 20, LOOK_MS = 100, LOOK_SOON_MS = 20 };
 
 static const char *const backends[] = {"auto", "xdp", "packet", "socket", NULL};
 static const char *const resets[] = {"restart", "stop", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("packet", BR_P_STRING, struct capture, packet,
-             "the packets: a description by name (chord-crs, chime-ice, casm-snap, lwa-snap2, ata-snap, "
-             "dsa110-snap, "
-             "spead) or its path",
-             .required = true),
-    BR_PARAM("addresses", BR_P_STRINGS, struct capture, addresses,
-             "where to listen: host:port, *:port, or multicast groups; default: "
-             "the description's port on each interface"),
-    BR_PARAM("interfaces", BR_P_STRINGS, struct capture, interfaces,
-             "names of network interfaces: one for all addresses, one for "
-             "each, or, without addresses, those to listen on"),
-    BR_PARAM(
-        "backend", BR_P_CHOICE, struct capture, backend,
-        "xdp: past the kernel's network stack (AF_XDP; Linux 6.6, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF); "
-        "packet: a ring shared with the kernel (CAP_NET_RAW); socket: UDP sockets (no rights); auto: "
-        "the first that works, xdp only where the driver copies nothing",
-        .def = "auto", .choices = backends),
-    BR_PARAM("threads", BR_P_INT, struct capture, threads, "receiving threads for each address", .def = "1",
-             .min = 1, .max = 32),
-    BR_PARAM("receive_buffer", BR_P_INT, struct capture, receive_buffer, "of the kernel, for each thread",
-             .def = "67108864", .min = 65536, .max = 1 << 30, .unit = "bytes"),
-    BR_PARAM("sources", BR_P_INTS, struct capture, sources,
-             "ids of the senders in the order of the inputs; default: the description's", .min = 0,
-             .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
-    BR_PARAM("streams", BR_P_INTS, struct capture, streams,
-             "ids of the streams that this node gets; default: the description's", .min = 0,
-             .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
-    BR_PARAM("absent", BR_P_INTS, struct capture, absent,
-             "ids of senders that are known to be absent: nothing is expected of them", .min = 0,
-             .max = PACKET_MAX_IDS - 1),
-    BR_PARAM("values", BR_P_CHOICE, struct capture, values, "of a nibble, over what the description says",
-             .choices = packet_values),
-    BR_PARAM("real", BR_P_CHOICE, struct capture, real,
-             "which nibble is the real part, over what the description says", .choices = packet_real),
-    BR_PARAM("sideband", BR_P_CHOICE, struct capture, sideband,
-             "which sideband the channels hold, over what the description says",
-             .choices = br_sideband_names),
-    BR_PARAM("frame_samples", BR_P_INT, struct capture, frame_samples,
-             "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike",
-             .def = "8192", .min = 1, .max = 1 << 30, .unit = "base samples"),
-    BR_PARAM("open", BR_P_INT, struct capture, open, "frames that are filled at a time", .def = "2", .min = 2,
-             .max = WINDOW_MAX_OPEN),
-    BR_PARAM("hold_samples", BR_P_INT, struct capture, hold_samples,
-             "a frame goes on when most sources are so far beyond its end; 0: a quarter of a frame",
-             .def = "0", .min = 0, .max = 1 << 30, .unit = "base samples"),
-    BR_PARAM("wait_s", BR_P_REAL, struct capture, wait_s,
-             "begin at the next frame when all sources were seen, or so long after the first packet",
-             .def = "2", .min = 0, .max = 1e6, .unit = "s"),
-    BR_PARAM("start_s", BR_P_REAL, struct capture, start_s,
-             "begin so long after the first packet, whoever sends: switches reset their ports when traffic "
-             "begins",
-             .min = 0, .max = 1e6, .unit = "s"),
-    BR_PARAM("start_utc", BR_P_STRING, struct capture, start_utc,
-             "begin at this time by the F-engine's clock: 2026-11-23-12:00:00"),
-    BR_PARAM("start_sample", BR_P_INT, struct capture, start_sample,
-             "begin with the frame that holds this base sample", .def = "-1", .min = -1, .max = 9e18,
-             .unit = "base samples"),
-    BR_PARAM("on_reset", BR_P_CHOICE, struct capture, on_reset,
-             "when most counters jump back: go on at the true time, or end the run", .def = "restart",
-             .choices = resets),
-    BR_PARAM("reset_samples", BR_P_INT, struct capture, reset_samples,
-             "what is farther from the open frames is a jump; 0: 16 frames or 1 s, whichever is more",
-             .def = "0", .min = 0, .max = 9e18, .unit = "base samples"),
-    BR_PARAM("epoch_url", BR_P_STRING, struct capture, epoch_url,
-             "where the F-engine's controller says the time of sample 0: "
-             "http://controller:54321/get-frame0-time; asked "
-             "again every 5 s"),
-    BR_PARAM("idle_s", BR_P_REAL, struct capture, idle_s,
-             "end when packets came and then nothing for so long; 0: never", .def = "0", .min = 0, .max = 1e6,
-             .unit = "s"),
+    PARAM(STRING, struct capture, packet,
+          "the packets: a description by name (chord-crs, chime-ice, casm-snap, lwa-snap2, ata-snap, "
+          "dsa110-snap, "
+          "spead) or its path",
+          .required = true),
+    PARAM(STRINGS, struct capture, addresses,
+          "where to listen: host:port, *:port, or multicast groups; default: "
+          "the description's port on each interface"),
+    PARAM(STRINGS, struct capture, interfaces,
+          "names of network interfaces: one for all addresses, one for "
+          "each, or, without addresses, those to listen on"),
+    PARAM(CHOICE, struct capture, backend,
+          "xdp: past the kernel's network stack (AF_XDP; Linux 6.6, CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF); "
+          "packet: a ring shared with the kernel (CAP_NET_RAW); socket: UDP sockets (no rights); auto: "
+          "the first that works, xdp only where the driver copies nothing",
+          .def = "auto", .choices = backends),
+    PARAM(INT, struct capture, threads, "receiving threads for each address", .def = "1", .min = 1,
+          .max = 32),
+    PARAM(INT, struct capture, receive_buffer, "of the kernel, for each thread", .def = "67108864",
+          .min = 65536, .max = 1 << 30, .unit = "bytes"),
+    PARAM(INTS, struct capture, sources,
+          "ids of the senders in the order of the inputs; default: the description's", .min = 0,
+          .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
+    PARAM(INTS, struct capture, streams, "ids of the streams that this node gets; default: the description's",
+          .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
+    PARAM(INTS, struct capture, absent,
+          "ids of senders that are known to be absent: nothing is expected of them", .min = 0,
+          .max = PACKET_MAX_IDS - 1),
+    PARAM(CHOICE, struct capture, values, "of a nibble, over what the description says",
+          .choices = packet_values),
+    PARAM(CHOICE, struct capture, real, "which nibble is the real part, over what the description says",
+          .choices = packet_real),
+    PARAM(CHOICE, struct capture, sideband,
+          "which sideband the channels hold, over what the description says", .choices = br_sideband_names),
+    PARAM(INT, struct capture, frame_samples,
+          "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike",
+          .def = "8192", .min = 1, .max = 1 << 30, .unit = "base samples"),
+    PARAM(INT, struct capture, open, "frames that are filled at a time", .def = "2", .min = 2,
+          .max = WINDOW_MAX_OPEN),
+    PARAM(INT, struct capture, hold_samples,
+          "a frame goes on when most sources are so far beyond its end; 0: a quarter of a frame", .def = "0",
+          .min = 0, .max = 1 << 30, .unit = "base samples"),
+    PARAM(REAL, struct capture, wait_s,
+          "begin at the next frame when all sources were seen, or so long after the first packet", .def = "2",
+          .min = 0, .max = 1e6, .unit = "s"),
+    PARAM(REAL, struct capture, start_s,
+          "begin so long after the first packet, whoever sends: switches reset their ports when traffic "
+          "begins",
+          .min = 0, .max = 1e6, .unit = "s"),
+    PARAM(STRING, struct capture, start_utc,
+          "begin at this time by the F-engine's clock: 2026-11-23-12:00:00"),
+    PARAM(INT, struct capture, start_sample, "begin with the frame that holds this base sample", .def = "-1",
+          .min = -1, .max = 9e18, .unit = "base samples"),
+    PARAM(CHOICE, struct capture, on_reset,
+          "when most counters jump back: go on at the true time, or end the run", .def = "restart",
+          .choices = resets),
+    PARAM(INT, struct capture, reset_samples,
+          "what is farther from the open frames is a jump; 0: 16 frames or 1 s, whichever is more",
+          .def = "0", .min = 0, .max = 9e18, .unit = "base samples"),
+    PARAM(STRING, struct capture, epoch_url,
+          "where the F-engine's controller says the time of sample 0: "
+          "http://controller:54321/get-frame0-time; asked "
+          "again every 5 s"),
+    PARAM(REAL, struct capture, idle_s, "end when packets came and then nothing for so long; 0: never",
+          .def = "0", .min = 0, .max = 1e6, .unit = "s"),
     {0},
 };
 static const char *const updates[] = {"absent", NULL};
@@ -464,20 +458,5 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return 0;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "capture",
-    .summary = "an F-engine's packets from the network",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .flags = BR_STAGE_COMMITS,
-    .size = sizeof(struct capture),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-    .updates = updates,
-    .commit = commit,
-};
+STAGE_EXPORT(capture, struct capture, "an F-engine's packets from the network", .outputs = outputs,
+             .flags = BR_STAGE_COMMITS, .updates = updates, .commit = commit);

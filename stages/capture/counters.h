@@ -2,7 +2,6 @@
 #ifndef BEAMRING_STAGES_CAPTURE_COUNTERS_H
 #define BEAMRING_STAGES_CAPTURE_COUNTERS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 struct br_stage;

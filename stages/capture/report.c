@@ -71,7 +71,7 @@ static void tell(struct br_stage *stage, const struct capture *c, size_t count, 
 {
     if (count == 0) return;
     char others[48] = "";
-    if (count > 1) snprintf(others, sizeof others, " and %zu others", count - 1);
+    if (count > 1) snprintf(others, sizeof others, " and %zu other%s", count - 1, count > 2 ? "s" : "");
     long long source = c->layout.source_id[first];
     if (gone)
         br_stage_warn(stage, "source %lld%s: no packets for 1 s", source, others);

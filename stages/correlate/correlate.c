@@ -2,6 +2,7 @@
 #include "kernels/correlate/correlate.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -22,12 +23,12 @@ struct correlate {
 
 static const char *const which[] = {"all", "only", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("integrate", BR_P_INT, struct correlate, integrate,
-             "what one visibility sums up; integrations begin at multiples of it, counted from sample 0",
-             .unit = "base samples", .min = 1, .max = INT64_C(1) << 40, .required = true),
-    BR_PARAM("autocorrelations", BR_P_CHOICE, struct correlate, autocorrelations,
-             "`all`: every pair of inputs; `only`: each input with itself, the powers", .def = "all",
-             .choices = which),
+    PARAM(INT, struct correlate, integrate,
+          "what one visibility sums up; integrations begin at multiples of it, counted from sample 0",
+          .unit = "base samples", .min = 1, .max = INT64_C(1) << 40, .required = true),
+    PARAM(CHOICE, struct correlate, autocorrelations,
+          "`all`: every pair of inputs; `only`: each input with itself, the powers", .def = "all",
+          .choices = which),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
@@ -170,20 +171,5 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "correlate",
-    .summary = "visibilities: every input with every other one, exact in integers",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
-    .size = sizeof(struct correlate),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(correlate, struct correlate, "visibilities: every input with every other one, exact in integers",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA, .memory = memory);

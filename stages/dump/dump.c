@@ -2,8 +2,8 @@
 #include "stages/dump/dump.h"
 #include "formats/common/fileio.h"
 #include "formats/common/order.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
-#include "stages/common/stage/shape.h"
 #include "stages/dump_description.h"
 
 #include <errno.h>
@@ -15,24 +15,23 @@
 
 static const char *const formats[] = {"dada", "chime", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("directory", BR_P_PATH, struct dump_stage, directory,
-             "where the files go, or folders below it that a request names; made if it is not there",
-             .def = "."),
-    BR_PARAM("prefix", BR_P_STRING, struct dump_stage, prefix,
-             "start of the file names: PREFIX_EVENT_CHANNEL.dada or .h5", .def = "baseband"),
-    BR_PARAM("format", BR_P_CHOICE, struct dump_stage, format,
-             "format where a request names none; chime takes the electric field in int4x2 only",
-             .def = "dada", .choices = formats),
-    BR_PARAM("max_dumps", BR_P_INT, struct dump_stage, max_dumps, "dumps at a time; more are refused",
-             .def = "64", .min = 1, .max = 4096),
-    BR_PARAM("max_wait_s", BR_P_REAL, struct dump_stage, max_wait_s,
-             "how far ahead of the stream a dump may be asked for", .def = "3600", .min = 0, .max = 1e9,
-             .unit = "s"),
-    BR_PARAM("writers", BR_P_INT, struct dump_stage, writers, "threads that write, a file each", .def = "2",
-             .min = 1, .max = DUMP_WRITERS, .unit = "threads"),
-    BR_PARAM("disk_timeout_s", BR_P_REAL, struct dump_stage, disk_timeout_s,
-             "a disk that does not answer for longer fails the dump that waits for it", .def = "60",
-             .min = 0.1, .max = 1e6, .unit = "s"),
+    PARAM(PATH, struct dump_stage, directory,
+          "where the files go, or folders below it that a request names; made if it is not there",
+          .def = "."),
+    PARAM(STRING, struct dump_stage, prefix, "start of the file names: PREFIX_EVENT_CHANNEL.dada or .h5",
+          .def = "baseband"),
+    PARAM(CHOICE, struct dump_stage, format,
+          "format where a request names none; chime takes the electric field in int4x2 only", .def = "dada",
+          .choices = formats),
+    PARAM(INT, struct dump_stage, max_dumps, "dumps at a time; more are refused", .def = "64", .min = 1,
+          .max = 4096),
+    PARAM(REAL, struct dump_stage, max_wait_s, "how far ahead of the stream a dump may be asked for",
+          .def = "3600", .min = 0, .max = 1e9, .unit = "s"),
+    PARAM(INT, struct dump_stage, writers, "threads that write, a file each", .def = "2", .min = 1,
+          .max = DUMP_WRITERS, .unit = "threads"),
+    PARAM(REAL, struct dump_stage, disk_timeout_s,
+          "a disk that does not answer for longer fails the dump that waits for it", .def = "60", .min = 0.1,
+          .max = 1e6, .unit = "s"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "any stream whose axes begin with time,freq, with a history"},
@@ -158,20 +157,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "dump",
-    .summary = "what has passed, on request: the voltages of an event along its dispersion sweep",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .flags = BR_STAGE_HISTORY,
-    .size = sizeof(struct dump_stage),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-    .memory = memory,
-    .request = dump_request,
-};
+STAGE_EXPORT(dump, struct dump_stage,
+             "what has passed, on request: the voltages of an event along its dispersion sweep",
+             .inputs = inputs, .flags = BR_STAGE_HISTORY, .memory = memory, .request = dump_request);

@@ -1,11 +1,8 @@
 /* events.c - the dumps of a stage: what becomes of them, and what is told of them. */
 #include "runtime/stage_history.h"
-#include "stages/common/stage/shape.h"
 #include "stages/dump/dump.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 const char *const dump_state_name[] = {"waiting", "writing", "done", "empty", "failed", "cancelled"};

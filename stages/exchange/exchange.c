@@ -8,6 +8,7 @@
 #include "stages/exchange/exchange.h"
 
 #include "runtime/stage.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/shape.h"
 #include "stages/exchange/nccl.h"
 #include "stages/exchange_description.h"
@@ -17,19 +18,18 @@
 
 static const char *const directions[] = {"beams", "channels", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("to", BR_P_CHOICE, struct exchange, to,
-             "`beams`: in come some channels of all beams, out go all channels of some beams; "
-             "`channels`: the reverse",
-             .def = "beams", .choices = directions),
-    BR_PARAM(
-        "shares", BR_P_INTS, struct exchange, shares,
-        "how many beams (`to: channels`: coarse channels) each rank gets, in the order of ranks; default: "
-        "evenly",
-        .min = 1, .max = 1 << 30),
-    BR_PARAM("frames", BR_P_INT, struct exchange, frames, "that are under way at a time", .def = "4",
-             .min = 1, .max = MAX_FRAMES),
-    BR_PARAM("holes", BR_P_BOOL, struct exchange, holes,
-             "whether channels may be missing between the bands of two ranks", .def = "false"),
+    PARAM(CHOICE, struct exchange, to,
+          "`beams`: in come some channels of all beams, out go all channels of some beams; "
+          "`channels`: the reverse",
+          .def = "beams", .choices = directions),
+    PARAM(INTS, struct exchange, shares,
+          "how many beams (`to: channels`: coarse channels) each rank gets, in the order of ranks; default: "
+          "evenly",
+          .min = 1, .max = 1 << 30),
+    PARAM(INT, struct exchange, frames, "that are under way at a time", .def = "4", .min = 1,
+          .max = MAX_FRAMES),
+    PARAM(BOOL, struct exchange, holes, "whether channels may be missing between the bands of two ranks",
+          .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {
@@ -421,20 +421,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "exchange",
-    .summary = "the corner turn between the ranks of a job: from channels to beams and back",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
-    .size = sizeof(struct exchange),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(exchange, struct exchange,
+             "the corner turn between the ranks of a job: from channels to beams and back", .inputs = inputs,
+             .outputs = outputs, .flags = BR_STAGE_CUDA, .memory = memory);

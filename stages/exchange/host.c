@@ -9,7 +9,6 @@
 #include "stages/common/stage/shape.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct slot {
     struct br_message *to; /* [ranks] */

@@ -2,7 +2,6 @@
 #include "stages/exchange/plan.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

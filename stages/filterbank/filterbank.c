@@ -2,12 +2,11 @@
 #include "formats/sigproc/write.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/filterbank_description.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct filterbank {
@@ -25,36 +24,31 @@ struct filterbank {
 
 static const char *const values_choices[] = {"levels", "intensity", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("directory", BR_P_PATH, struct filterbank, directory,
-             "where the files go; it is made if there is none" NAMES_HELP, .def = "."),
-    BR_PARAM(
-        "prefix", BR_P_STRING, struct filterbank, prefix,
-        "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil" NAMES_HELP,
-        .def = "beam"),
-    BR_PARAM("beams", BR_P_INTS, struct filterbank, beams, "numbers of the beams to write; default all",
-             .min = 0, .max = 1 << 20),
-    BR_PARAM(
-        "values", BR_P_CHOICE, struct filterbank, values,
-        "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32; default "
-        "levels, of 4 bits with scales intensity",
-        .choices = values_choices),
-    BR_PARAM("source", BR_P_STRING, struct filterbank, source, "source_name of the header; default 'beam N'"),
-    BR_PARAM("src_raj", BR_P_REAL, struct filterbank, src_raj,
-             "right ascension for the header, as SIGPROC writes it", .def = "0", .unit = "hhmmss.s", .min = 0,
-             .max = 240000),
-    BR_PARAM("src_dej", BR_P_REAL, struct filterbank, src_dej,
-             "declination for the header, as SIGPROC writes it", .def = "0", .unit = "ddmmss.s",
-             .min = -900000, .max = 900000),
-    BR_PARAM("telescope_id", BR_P_INT, struct filterbank, telescope_id,
-             "SIGPROC's number of the telescope; 20 is CHIME, 0 is none", .def = "0", .min = 0,
-             .max = 100000),
-    BR_PARAM("machine_id", BR_P_INT, struct filterbank, machine_id, "SIGPROC's number of the backend",
-             .def = "0", .min = 0, .max = 100000),
-    BR_PARAM("max_gap_s", BR_P_REAL, struct filterbank, max_gap_s,
-             "lost frames are filled in with the mean; after a longer hole new files are begun (_part2)",
-             .def = "60", .min = 0, .max = 1e6, .unit = "s"),
-    BR_PARAM("overwrite", BR_P_BOOL, struct filterbank, overwrite,
-             "replace earlier files of this directory and prefix, rather than refuse", .def = "false"),
+    PARAM(PATH, struct filterbank, directory, "where the files go; it is made if there is none" NAMES_HELP,
+          .def = "."),
+    PARAM(STRING, struct filterbank, prefix,
+          "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil" NAMES_HELP,
+          .def = "beam"),
+    PARAM(INTS, struct filterbank, beams, "numbers of the beams to write; default all", .min = 0,
+          .max = 1 << 20),
+    PARAM(CHOICE, struct filterbank, values,
+          "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32; default "
+          "levels, of 4 bits with scales intensity",
+          .choices = values_choices),
+    PARAM(STRING, struct filterbank, source, "source_name of the header; default 'beam N'"),
+    PARAM(REAL, struct filterbank, src_raj, "right ascension for the header, as SIGPROC writes it",
+          .def = "0", .unit = "hhmmss.s", .min = 0, .max = 240000),
+    PARAM(REAL, struct filterbank, src_dej, "declination for the header, as SIGPROC writes it", .def = "0",
+          .unit = "ddmmss.s", .min = -900000, .max = 900000),
+    PARAM(INT, struct filterbank, telescope_id, "SIGPROC's number of the telescope; 20 is CHIME, 0 is none",
+          .def = "0", .min = 0, .max = 100000),
+    PARAM(INT, struct filterbank, machine_id, "SIGPROC's number of the backend", .def = "0", .min = 0,
+          .max = 100000),
+    PARAM(REAL, struct filterbank, max_gap_s,
+          "lost frames are filled in with the mean; after a longer hole new files are begun (_part2)",
+          .def = "60", .min = 0, .max = 1e6, .unit = "s"),
+    PARAM(BOOL, struct filterbank, overwrite,
+          "replace earlier files of this directory and prefix, rather than refuse", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {
@@ -237,17 +231,5 @@ static int stop(struct br_stage *stage, void *self)
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "filterbank",
-    .summary = "intensity beams to SIGPROC filterbank files, one per beam and band",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct filterbank),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(filterbank, struct filterbank,
+             "intensity beams to SIGPROC filterbank files, one per beam and band", .inputs = inputs);

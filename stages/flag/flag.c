@@ -1,6 +1,7 @@
 /* flag - flags input that is not noise: bad inputs, spectral kurtosis, powers outside limits. */
 #include "stages/flag/flag.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -9,24 +10,24 @@
 #include <string.h>
 
 static const struct br_param params[] = {
-    BR_PARAM("bad_inputs", BR_P_INTS, struct flag, bad_inputs,
-             "inputs that are not used, but go on being measured: numbers pol x dishes + dish", .min = 0,
-             .max = 8191),
-    BR_PARAM("bad_inputs_file", BR_P_PATH, struct flag, bad_inputs_file,
-             "HDF5 file with /bad_inputs integer [pol][dish] instead: not 0: bad"),
-    BR_PARAM("block", BR_P_INT, struct flag, block,
-             "over which spectral kurtosis is averaged over all inputs; begins at multiples of it",
-             .def = "256", .min = 16, .max = 1 << 24, .unit = "base samples"),
-    BR_PARAM("long_block", BR_P_INT, struct flag, long_block,
-             "blocks over which each input is looked at alone; what goes out in one frame", .def = "32",
-             .min = 1, .max = 65535),
-    BR_PARAM("threshold_sigma", BR_P_REALS, struct flag, threshold_sigma,
-             "how far kurtosis may be off: of the average over inputs, and of an input alone; one number or "
-             "two. Noise passes it as often as a normal deviate does",
-             .def = "[5, 5]", .min = 1, .max = 100, .min_count = 1, .max_count = 2),
-    BR_PARAM("power", BR_P_REALS, struct flag, power,
-             "limits of an input's mean |E|^2, [least, most]: between them int4 noise is known",
-             .def = "[2, 50]", .min = 1, .max = 76, .min_count = 2, .max_count = 2),
+    PARAM(INTS, struct flag, bad_inputs,
+          "inputs that are not used, but go on being measured: numbers pol x dishes + dish", .min = 0,
+          .max = 8191),
+    PARAM(PATH, struct flag, bad_inputs_file,
+          "HDF5 file with /bad_inputs integer [pol][dish] instead: not 0: bad"),
+    PARAM(INT, struct flag, block,
+          "over which spectral kurtosis is averaged over all inputs; begins at multiples of it", .def = "256",
+          .min = 16, .max = 1 << 24, .unit = "base samples"),
+    PARAM(INT, struct flag, long_block,
+          "blocks over which each input is looked at alone; what goes out in one frame", .def = "32",
+          .min = 1, .max = 65535),
+    PARAM(REALS, struct flag, threshold_sigma,
+          "how far kurtosis may be off: of the average over inputs, and of an input alone; one number or "
+          "two. Noise passes it as often as a normal deviate does",
+          .def = "[5, 5]", .min = 1, .max = 100, .min_count = 1, .max_count = 2),
+    PARAM(REALS, struct flag, power,
+          "limits of an input's mean |E|^2, [least, most]: between them int4 noise is known",
+          .def = "[2, 50]", .min = 1, .max = 76, .min_count = 2, .max_count = 2),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
@@ -256,22 +257,8 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "flag",
-    .summary = "bad inputs, spectral kurtosis and powers: input that is not noise becomes missing",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_COMMITS,
-    .size = sizeof(struct flag),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .commit = commit,
-};
+STAGE_EXPORT(flag, struct flag,
+             "bad inputs, spectral kurtosis and powers: input that is not noise becomes missing",
+             .inputs = inputs, .outputs = outputs,
+             .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS | BR_STAGE_COMMITS, .memory = memory,
+             .updates = updates, .commit = commit);

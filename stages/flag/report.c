@@ -2,7 +2,6 @@
 #include "stages/flag/flag.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* Up to so many inputs each have a counter; more inputs have counters for groups of neighbours. */
 enum { MOST_GROUPS = 256, TEXT = 40 };

@@ -2,12 +2,12 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/sky/directions.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/frb_beams_description.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct frb_beams {
@@ -43,9 +43,9 @@ static const char *const precisions[] = {"float16", "float32", NULL};
 static const char *const incoherents[] = {"none", "append", "subtract", NULL};
 
 static const struct br_param steer_params[] = {
-    BR_PARAM("sample", BR_P_INT, struct steer_param, sample,
-             "the beams point there from the first output sample on that begins at or after this one",
-             .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
+    PARAM(INT, struct steer_param, sample,
+          "the beams point there from the first output sample on that begins at or after this one",
+          .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
     BR_BEAMS_PARAM(struct steer_param, beams, true,
                    "as many beams as before, on a grid of the same shape if they were"),
     {0},
@@ -53,18 +53,17 @@ static const struct br_param steer_params[] = {
 
 static const struct br_param params[] = {
     BR_BEAMS_PARAM(struct frb_beams, beams, true, "where the beams point"),
-    BR_PARAM("steer", BR_P_MAPS, struct frb_beams, steer,
-             "list of {sample, beams} in order of time: where the beams point later on",
-             .fields = steer_params, .size = sizeof(struct steer_param)),
-    BR_PARAM("precision", BR_P_CHOICE, struct frb_beams, precision,
-             "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams "
-             "more. On the CPU it is "
-             "always float32",
-             .choices = precisions, .def = "float16"),
-    BR_PARAM(
-        "incoherent", BR_P_CHOICE, struct frb_beams, incoherent,
-        "the sum over all inputs of |E|^2: one beam more, behind the others, or subtracted from all beams",
-        .choices = incoherents, .def = "none"),
+    PARAM(MAPS, struct frb_beams, steer,
+          "list of {sample, beams} in order of time: where the beams point later on", .fields = steer_params,
+          .size = sizeof(struct steer_param)),
+    PARAM(CHOICE, struct frb_beams, precision,
+          "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams "
+          "more. On the CPU it is "
+          "always float32",
+          .choices = precisions, .def = "float16"),
+    PARAM(CHOICE, struct frb_beams, incoherent,
+          "the sum over all inputs of |E|^2: one beam more, behind the others, or subtracted from all beams",
+          .choices = incoherents, .def = "none"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "I[freq][time][gridp][gridq], f16, from frb_grid"}, {0}};
@@ -322,24 +321,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "frb_beams",
-    .summary = "FRB stage 2: intensity beams in any directions, from the grid",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
-    .size = sizeof(struct frb_beams),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+STAGE_EXPORT(frb_beams, struct frb_beams, "FRB stage 2: intensity beams in any directions, from the grid",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
+             .memory = memory, .updates = updates, .prepare = prepare, .commit = commit, .discard = discard);

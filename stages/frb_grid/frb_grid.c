@@ -3,6 +3,7 @@
 #include "stages/frb_grid/frb_grid.h"
 #include "formats/tables/hdf5_tables.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -15,24 +16,23 @@
 enum { FRAME_BYTES = 32 << 20 }; /* frames stay below this when they hold more than one block */
 
 static const struct br_param params[] = {
-    BR_PARAM("downsample", BR_P_INT, struct frb_grid, downsample,
-             "samples of the input in one output sample; for a band with one upchannelization factor",
-             .def = "0", .min = 0, .max = 1 << 24, .unit = "input samples"),
-    BR_PARAM("integrate", BR_P_INT, struct frb_grid, integrate,
-             "base samples in one output sample; every zone's factor divides it", .def = "0", .min = 0,
-             .max = 1 << 24, .unit = "base samples"),
+    PARAM(INT, struct frb_grid, downsample,
+          "samples of the input in one output sample; for a band with one upchannelization factor",
+          .def = "0", .min = 0, .max = 1 << 24, .unit = "input samples"),
+    PARAM(INT, struct frb_grid, integrate,
+          "base samples in one output sample; every zone's factor divides it", .def = "0", .min = 0,
+          .max = 1 << 24, .unit = "base samples"),
     BR_PARAM("gains", BR_P_PATH, struct frb_grid, gains_file,
              "HDF5 file with /gain complex64 [freq][pol][dish], freq being 1, the coarse or the fine "
              "channels; default all 1"),
-    BR_PARAM("threshold", BR_P_REAL, struct frb_grid, threshold,
-             "outputs with a smaller fraction of valid input are masked", .def = "0.5", .min = 0, .max = 1),
-    BR_PARAM("headroom", BR_P_INT, struct frb_grid, headroom,
-             "room for gains that are updated to larger ones: the scale is so many powers of two above what "
-             "the first ones need",
-             .def = "0", .min = 0, .max = 16, .unit = "powers of two"),
-    BR_PARAM("frame", BR_P_INT, struct frb_grid, frame,
-             "length of an output frame; 0 chooses one near the input's", .def = "0", .min = 0,
-             .max = 1 << 20, .unit = "output samples"),
+    PARAM(REAL, struct frb_grid, threshold, "outputs with a smaller fraction of valid input are masked",
+          .def = "0.5", .min = 0, .max = 1),
+    PARAM(INT, struct frb_grid, headroom,
+          "room for gains that are updated to larger ones: the scale is so many powers of two above what "
+          "the first ones need",
+          .def = "0", .min = 0, .max = 16, .unit = "powers of two"),
+    PARAM(INT, struct frb_grid, frame, "length of an output frame; 0 chooses one near the input's",
+          .def = "0", .min = 0, .max = 1 << 20, .unit = "output samples"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, zoned or not"}, {0}};
@@ -319,24 +319,12 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "frb_grid",
-    .summary = "FRB stage 1: intensities on a grid of directions, summed over polarisation and time",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
-    .size = sizeof(struct frb_grid),
-    .configure = configure,
-    .start = start,
-    .process = frb_grid_process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    return frb_grid_process(stage, self, io);
+}
+
+STAGE_EXPORT(frb_grid, struct frb_grid,
+             "FRB stage 1: intensities on a grid of directions, summed over polarisation and time",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
+             .memory = memory, .updates = updates, .prepare = prepare, .commit = commit, .discard = discard);

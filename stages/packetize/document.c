@@ -1,30 +1,28 @@
 #include "stages/packetize/document.h"
+#include "stages/common/stage/export.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 const struct br_param zones_fields[] = {
-    BR_PARAM("nfreq", BR_P_INTS, struct zones_param, nfreq,
-             "channels in each frequency zone of the whole band", .required = true, .min = 1, .max = 1 << 20),
-    BR_PARAM("edges_mhz", BR_P_REALS, struct zones_param, edges_mhz,
-             "edges of the zones, ascending, one more than zones", .required = true, .min = 1e-3, .max = 1e6,
-             .unit = "MHz"),
+    PARAM(INTS, struct zones_param, nfreq, "channels in each frequency zone of the whole band",
+          .required = true, .min = 1, .max = 1 << 20),
+    PARAM(REALS, struct zones_param, edges_mhz, "edges of the zones, ascending, one more than zones",
+          .required = true, .min = 1e-3, .max = 1e6, .unit = "MHz"),
     {0},
 };
 const struct br_param site_fields[] = {
-    BR_PARAM("m_axis", BR_P_REALS, struct site_param, m_axis,
-             "unit vector [East, North, Up] along which the grid's m grows", .def = "[0, 1, 0]",
-             .min_count = 3, .max_count = 3),
-    BR_PARAM("n_axis", BR_P_REALS, struct site_param, n_axis, "the same for n", .def = "[1, 0, 0]",
-             .min_count = 3, .max_count = 3),
-    BR_PARAM("elev_axis", BR_P_REALS, struct site_param, elev_axis,
-             "axis about which dishes change their elevation", .def = "[1, 0, 0]", .min_count = 3,
-             .max_count = 3),
-    BR_PARAM("vert_axis", BR_P_REALS, struct site_param, vert_axis, "where dishes point at coelevation 0",
-             .def = "[0, 0, 1]", .min_count = 3, .max_count = 3),
-    BR_PARAM("coelev_deg", BR_P_REAL, struct site_param, coelev_deg, "coelevation at which dishes point",
-             .def = "0", .min = -90, .max = 90, .unit = "degrees"),
+    PARAM(REALS, struct site_param, m_axis, "unit vector [East, North, Up] along which the grid's m grows",
+          .def = "[0, 1, 0]", .min_count = 3, .max_count = 3),
+    PARAM(REALS, struct site_param, n_axis, "the same for n", .def = "[1, 0, 0]", .min_count = 3,
+          .max_count = 3),
+    PARAM(REALS, struct site_param, elev_axis, "axis about which dishes change their elevation",
+          .def = "[1, 0, 0]", .min_count = 3, .max_count = 3),
+    PARAM(REALS, struct site_param, vert_axis, "where dishes point at coelevation 0", .def = "[0, 0, 1]",
+          .min_count = 3, .max_count = 3),
+    PARAM(REAL, struct site_param, coelev_deg, "coelevation at which dishes point", .def = "0", .min = -90,
+          .max = 90, .unit = "degrees"),
     {0},
 };
 

@@ -1,32 +1,30 @@
 /* faults.c - see faults.h. */
 #include "stages/packetize/faults.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/random.h"
 
 enum { USE_FIRST = 1, USE_SECOND, USE_BITS };
 
 #define P(key, text) BR_PARAM(#key, BR_P_REAL, struct fault_params, key, text, .def = "0", .min = 0, .max = 1)
 const struct br_param fault_params[] = {
-    BR_PARAM("seed", BR_P_INT, struct fault_params, seed, "what the accidents follow from", .def = "1",
-             .min = 0, .max = 1LL << 53),
+    PARAM(INT, struct fault_params, seed, "what the accidents follow from", .def = "1", .min = 0,
+          .max = 1LL << 53),
     P(loss, "part of the packets that are lost"),
-    BR_PARAM("burst", BR_P_INT, struct fault_params, burst, "how many are lost in a row", .def = "1",
-             .min = 1, .max = 1 << 20, .unit = "packets"),
+    PARAM(INT, struct fault_params, burst, "how many are lost in a row", .def = "1", .min = 1, .max = 1 << 20,
+          .unit = "packets"),
     P(duplicate, "part that comes twice"),
     P(foreign, "packets of another protocol in between, for each packet"),
     P(malformed, "part that is cut off"),
     P(flip, "part in which one bit of the header flips"),
-    BR_PARAM("reorder", BR_P_INT, struct fault_params, reorder, "so many packets at a time are shuffled",
-             .def = "0", .min = 0, .max = 4096, .unit = "packets"),
-    BR_PARAM("silent_sources", BR_P_INTS, struct fault_params, silent_sources,
-             "ids of sources that send nothing"),
-    BR_PARAM("silent_streams", BR_P_INTS, struct fault_params, silent_streams,
-             "ids of streams that do not come"),
-    BR_PARAM("silent_from_s", BR_P_REAL, struct fault_params, silent_from_s, "these are silent from here",
-             .def = "0", .min = 0, .max = 1e9, .unit = "s"),
-    BR_PARAM("silent_to_s", BR_P_REAL, struct fault_params, silent_to_s, "to here", .def = "1e9", .min = 0,
-             .max = 1e9, .unit = "s"),
-    BR_PARAM("reset_s", BR_P_REAL, struct fault_params, reset_s,
-             "then the counters begin again at 0; default: never", .min = 0, .max = 1e9, .unit = "s"),
+    PARAM(INT, struct fault_params, reorder, "so many packets at a time are shuffled", .def = "0", .min = 0,
+          .max = 4096, .unit = "packets"),
+    PARAM(INTS, struct fault_params, silent_sources, "ids of sources that send nothing"),
+    PARAM(INTS, struct fault_params, silent_streams, "ids of streams that do not come"),
+    PARAM(REAL, struct fault_params, silent_from_s, "these are silent from here", .def = "0", .min = 0,
+          .max = 1e9, .unit = "s"),
+    PARAM(REAL, struct fault_params, silent_to_s, "to here", .def = "1e9", .min = 0, .max = 1e9, .unit = "s"),
+    PARAM(REAL, struct fault_params, reset_s, "then the counters begin again at 0; default: never", .min = 0,
+          .max = 1e9, .unit = "s"),
     {0},
 };
 

@@ -260,11 +260,6 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
     return status;
 }
 
-static int finish(struct br_stage *stage, struct packetize *p)
-{
-    return flush(stage, p);
-}
-
 static int stop(struct br_stage *stage, struct packetize *p)
 {
     struct l0_state *state = p->state;
@@ -281,4 +276,4 @@ static int stop(struct br_stage *stage, struct packetize *p)
     return BR_OK;
 }
 
-const struct wire_format chime_l0_format = {"chime-l0", configure, start, frame, finish, stop};
+const struct wire_format chime_l0_format = {"chime-l0", configure, start, frame, flush, stop};

@@ -2,128 +2,121 @@
 #include "stages/packetize/packetize.h"
 #include "formats/packets/description.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/made_with.h"
-#include "stages/common/stage/shape.h"
 #include "stages/packetize_description.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", "packets", NULL};
 static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
 static const struct br_param destination_fields[] = {
-    BR_PARAM("address", BR_P_STRING, struct destination_param, address, "host:port", .required = true),
-    BR_PARAM("first_beam", BR_P_INT, struct destination_param, first_beam,
-             "first beam of the stream that goes there", .def = "0", .min = 0, .max = 1 << 24),
-    BR_PARAM("beams", BR_P_INT, struct destination_param, beams,
-             "how many go there; where no destination says it, all get equal shares in order", .def = "0",
-             .min = 0, .max = 1 << 24),
+    PARAM(STRING, struct destination_param, address, "host:port", .required = true),
+    PARAM(INT, struct destination_param, first_beam, "first beam of the stream that goes there", .def = "0",
+          .min = 0, .max = 1 << 24),
+    PARAM(INT, struct destination_param, beams,
+          "how many go there; where no destination says it, all get equal shares in order", .def = "0",
+          .min = 0, .max = 1 << 24),
     {0},
 };
 static const char *const orders[] = {"pol_dish", "dish_pol", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("format", BR_P_CHOICE, struct packetize, format, "what the receivers speak", .required = true,
-             .choices = format_choices),
-    BR_PARAM("destinations", BR_P_MAPS, struct packetize, destinations, "who receives which beams",
-             .required = true, .fields = destination_fields, .size = sizeof(struct destination_param),
-             .min_count = 1, .max_count = DESTINATIONS),
-    BR_PARAM("connect_s", BR_P_REAL, struct packetize, connect_s,
-             "how long to wait at the start until all destinations are connected", .def = "10", .min = 0,
-             .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
-    BR_PARAM("reconnect", BR_P_BOOL, struct packetize, reconnect,
-             "go on without a destination that is lost, and try again; else its loss ends the run",
-             .def = "true", .formats = "frb-node kotekan"),
-    BR_PARAM("retry_s", BR_P_REAL, struct packetize, retry_s,
-             "the longest pause between two attempts to connect; the first is 0.1 s, and each doubles",
-             .def = "5", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
-    BR_PARAM("stall_s", BR_P_REAL, struct packetize, stall_s,
-             "a destination that takes nothing for so long is lost; until then the pipeline waits for it",
-             .def = "10", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
-    BR_PARAM("idle_s", BR_P_REAL, struct packetize, idle_s,
-             "at the end, without acknowledgements: the pause between the last byte's arrival and closing",
-             .def = "1", .min = 0, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
-    BR_PARAM("close_s", BR_P_REAL, struct packetize, close_s,
-             "at the end: how long to wait for a destination that makes no progress", .def = "10", .min = 0,
-             .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
-    BR_PARAM("coding", BR_P_CHOICE, struct packetize, coding,
-             "of the electric field: int4p4chime is what kotekan's GPU stages take, int4p4 ours",
-             .def = "int4p4chime", .choices = codings, .formats = "kotekan"),
-    BR_PARAM("acks", BR_P_BOOL, struct packetize, acks,
-             "ask for an acknowledgement of every minichunk (FLAG_ACK), and wait for the last one",
-             .def = "false", .formats = "frb-node"),
-    BR_PARAM("beamset", BR_P_INT, struct packetize, beamset, "number of the set of beams", .def = "0",
-             .min = 0, .max = 1 << 30, .formats = "frb-node"),
-    BR_PARAM("first_beam_id", BR_P_INT, struct packetize, first_beam_id,
-             "id of the stream's beam 0; the others follow", .def = "0", .min = 0, .max = 1 << 30),
-    BR_PARAM("zones", BR_P_MAP, struct packetize, zones,
-             "the frequency zones of the whole band, of which this stream may have a part; "
-             "default: the stream's channels",
-             .fields = zones_fields, .size = sizeof(struct zones_param), .formats = "frb-node"),
-    BR_PARAM("noise_variance", BR_P_REALS, struct packetize, noise_variance,
-             "variance of the noise that is sent, one number or one per zone", .def = "1", .min = 1e-12,
-             .max = 1e9, .formats = "frb-node"),
-    BR_PARAM("calibration_s", BR_P_REAL, struct packetize, calibration_s,
-             "time over which baseline and noise are followed, at least 4 minichunks; 0: every minichunk by "
-             "itself",
-             .def = "3", .min = 0, .max = 1e6, .unit = "s", .formats = "frb-node"),
-    BR_PARAM("site", BR_P_MAP, struct packetize, site, "how grid and dishes stand", .fields = site_fields,
-             .size = sizeof(struct site_param), .formats = "frb-node"),
-    BR_PARAM("document", BR_P_PATH, struct packetize, document,
-             "write the document that the destinations get into this file too (.1, .2, ... for the "
-             "others)",
-             .formats = "frb-node"),
-    BR_PARAM("overwrite", BR_P_BOOL, struct packetize, overwrite,
-             "replace another document in the file of `document`", .def = "false", .formats = "frb-node"),
-    BR_PARAM("version", BR_P_INT, struct packetize, version, "version of the packets", .def = "2", .min = 1,
-             .max = 2, .formats = "chime-l0"),
-    BR_PARAM("steps", BR_P_INT, struct packetize, steps, "time steps of a packet, a power of two",
-             .def = "16", .min = 1, .max = 1024, .unit = "time steps", .formats = "chime-l0"),
-    BR_PARAM("packet_beams", BR_P_INT, struct packetize, packet_beams, "beams in a packet", .def = "4",
-             .min = 1, .max = 1024, .formats = "chime-l0"),
-    BR_PARAM("packet_channels", BR_P_INT, struct packetize, packet_channels, "coarse channels in a packet",
-             .def = "4", .min = 1, .max = 1024, .formats = "chime-l0"),
-    BR_PARAM("rate", BR_P_REAL, struct packetize, rate,
-             "at most so many bytes of UDP payload, to all destinations together; 0: as fast as "
-             "they come",
-             .def = "0", .min = 0, .max = 1e12, .unit = "bytes/s", .formats = "chime-l0"),
-    BR_PARAM("burst", BR_P_REAL, struct packetize, burst, "what may be sent at once after a pause",
-             .def = "100000", .min = 0, .max = 1e12, .unit = "bytes", .formats = "chime-l0"),
-    BR_PARAM("send_buffer", BR_P_INT, struct packetize, send_buffer,
-             "size of the socket's buffer; 0: the system's choice", .def = "0", .min = 0, .max = 1 << 30,
-             .unit = "bytes", .formats = "chime-l0 packets"),
-    BR_PARAM("multicast_hops", BR_P_INT, struct packetize, multicast_hops,
-             "routers that packets to a multicast group may pass, plus one", .def = "1", .min = 0, .max = 255,
-             .formats = "chime-l0 packets"),
-    BR_PARAM("multicast_interface", BR_P_STRING, struct packetize, multicast_interface,
-             "address of this machine from which a multicast group is reached",
-             .formats = "chime-l0 packets"),
-    BR_PARAM("packet", BR_P_STRING, struct packetize, packet,
-             "the packets of an F-engine: a description by name (chord-crs, ...) or its path",
-             .formats = "packets"),
-    BR_PARAM("sources", BR_P_INTS, struct packetize, sources,
-             "ids of the senders in the order of the inputs; default: the description's", .min = 0,
-             .max = PACKET_MAX_IDS - 1, .formats = "packets"),
-    BR_PARAM("streams", BR_P_INTS, struct packetize, streams,
-             "ids of the streams; default: the description's", .min = 0, .max = PACKET_MAX_IDS - 1,
-             .formats = "packets"),
-    BR_PARAM("order", BR_P_CHOICE, struct packetize, order,
-             "what the number of an input means, as in unpack: pol x dishes + dish, or dish x pols + pol",
-             .def = "pol_dish", .choices = orders, .formats = "packets"),
-    BR_PARAM("positions", BR_P_INTS, struct packetize, positions,
-             "for each input pol x dishes + dish, as in unpack; -1: it is not a dish and sends zero samples",
-             .min = -1, .max = 1 << 24, .formats = "packets"),
-    BR_PARAM("values", BR_P_CHOICE, struct packetize, values, "of a nibble, over what the description says",
-             .choices = packet_values, .formats = "packets"),
-    BR_PARAM("real", BR_P_CHOICE, struct packetize, real,
-             "which nibble is the real part, over what the description says", .choices = packet_real,
-             .formats = "packets"),
-    BR_PARAM("speed", BR_P_REAL, struct packetize, speed,
-             "1: as fast as the telescope; 2: twice; 0: as fast as it goes", .def = "1", .min = 0, .max = 1e6,
-             .formats = "packets"),
-    BR_PARAM("faults", BR_P_MAP, struct packetize, faults, "accidents on the way, for tests",
-             .fields = fault_params, .size = sizeof(struct fault_params), .formats = "packets"),
+    PARAM(CHOICE, struct packetize, format, "what the receivers speak", .required = true,
+          .choices = format_choices),
+    PARAM(MAPS, struct packetize, destinations, "who receives which beams", .required = true,
+          .fields = destination_fields, .size = sizeof(struct destination_param), .min_count = 1,
+          .max_count = DESTINATIONS),
+    PARAM(REAL, struct packetize, connect_s,
+          "how long to wait at the start until all destinations are connected", .def = "10", .min = 0,
+          .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+    PARAM(BOOL, struct packetize, reconnect,
+          "go on without a destination that is lost, and try again; else its loss ends the run",
+          .def = "true", .formats = "frb-node kotekan"),
+    PARAM(REAL, struct packetize, retry_s,
+          "the longest pause between two attempts to connect; the first is 0.1 s, and each doubles",
+          .def = "5", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+    PARAM(REAL, struct packetize, stall_s,
+          "a destination that takes nothing for so long is lost; until then the pipeline waits for it",
+          .def = "10", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+    PARAM(REAL, struct packetize, idle_s,
+          "at the end, without acknowledgements: the pause between the last byte's arrival and closing",
+          .def = "1", .min = 0, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+    PARAM(REAL, struct packetize, close_s,
+          "at the end: how long to wait for a destination that makes no progress", .def = "10", .min = 0,
+          .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+    PARAM(CHOICE, struct packetize, coding,
+          "of the electric field: int4p4chime is what kotekan's GPU stages take, int4p4 ours",
+          .def = "int4p4chime", .choices = codings, .formats = "kotekan"),
+    PARAM(BOOL, struct packetize, acks,
+          "ask for an acknowledgement of every minichunk (FLAG_ACK), and wait for the last one",
+          .def = "false", .formats = "frb-node"),
+    PARAM(INT, struct packetize, beamset, "number of the set of beams", .def = "0", .min = 0, .max = 1 << 30,
+          .formats = "frb-node"),
+    PARAM(INT, struct packetize, first_beam_id, "id of the stream's beam 0; the others follow", .def = "0",
+          .min = 0, .max = 1 << 30),
+    PARAM(MAP, struct packetize, zones,
+          "the frequency zones of the whole band, of which this stream may have a part; "
+          "default: the stream's channels",
+          .fields = zones_fields, .size = sizeof(struct zones_param), .formats = "frb-node"),
+    PARAM(REALS, struct packetize, noise_variance,
+          "variance of the noise that is sent, one number or one per zone", .def = "1", .min = 1e-12,
+          .max = 1e9, .formats = "frb-node"),
+    PARAM(REAL, struct packetize, calibration_s,
+          "time over which baseline and noise are followed, at least 4 minichunks; 0: every minichunk by "
+          "itself",
+          .def = "3", .min = 0, .max = 1e6, .unit = "s", .formats = "frb-node"),
+    PARAM(MAP, struct packetize, site, "how grid and dishes stand", .fields = site_fields,
+          .size = sizeof(struct site_param), .formats = "frb-node"),
+    PARAM(PATH, struct packetize, document,
+          "write the document that the destinations get into this file too (.1, .2, ... for the "
+          "others)",
+          .formats = "frb-node"),
+    PARAM(BOOL, struct packetize, overwrite, "replace another document in the file of `document`",
+          .def = "false", .formats = "frb-node"),
+    PARAM(INT, struct packetize, version, "version of the packets", .def = "2", .min = 1, .max = 2,
+          .formats = "chime-l0"),
+    PARAM(INT, struct packetize, steps, "time steps of a packet, a power of two", .def = "16", .min = 1,
+          .max = 1024, .unit = "time steps", .formats = "chime-l0"),
+    PARAM(INT, struct packetize, packet_beams, "beams in a packet", .def = "4", .min = 1, .max = 1024,
+          .formats = "chime-l0"),
+    PARAM(INT, struct packetize, packet_channels, "coarse channels in a packet", .def = "4", .min = 1,
+          .max = 1024, .formats = "chime-l0"),
+    PARAM(REAL, struct packetize, rate,
+          "at most so many bytes of UDP payload, to all destinations together; 0: as fast as "
+          "they come",
+          .def = "0", .min = 0, .max = 1e12, .unit = "bytes/s", .formats = "chime-l0"),
+    PARAM(REAL, struct packetize, burst, "what may be sent at once after a pause", .def = "100000", .min = 0,
+          .max = 1e12, .unit = "bytes", .formats = "chime-l0"),
+    PARAM(INT, struct packetize, send_buffer, "size of the socket's buffer; 0: the system's choice",
+          .def = "0", .min = 0, .max = 1 << 30, .unit = "bytes", .formats = "chime-l0 packets"),
+    PARAM(INT, struct packetize, multicast_hops,
+          "routers that packets to a multicast group may pass, plus one", .def = "1", .min = 0, .max = 255,
+          .formats = "chime-l0 packets"),
+    PARAM(STRING, struct packetize, multicast_interface,
+          "address of this machine from which a multicast group is reached", .formats = "chime-l0 packets"),
+    PARAM(STRING, struct packetize, packet,
+          "the packets of an F-engine: a description by name (chord-crs, ...) or its path",
+          .formats = "packets"),
+    PARAM(INTS, struct packetize, sources,
+          "ids of the senders in the order of the inputs; default: the description's", .min = 0,
+          .max = PACKET_MAX_IDS - 1, .formats = "packets"),
+    PARAM(INTS, struct packetize, streams, "ids of the streams; default: the description's", .min = 0,
+          .max = PACKET_MAX_IDS - 1, .formats = "packets"),
+    PARAM(CHOICE, struct packetize, order,
+          "what the number of an input means, as in unpack: pol x dishes + dish, or dish x pols + pol",
+          .def = "pol_dish", .choices = orders, .formats = "packets"),
+    PARAM(INTS, struct packetize, positions,
+          "for each input pol x dishes + dish, as in unpack; -1: it is not a dish and sends zero samples",
+          .min = -1, .max = 1 << 24, .formats = "packets"),
+    PARAM(CHOICE, struct packetize, values, "of a nibble, over what the description says",
+          .choices = packet_values, .formats = "packets"),
+    PARAM(CHOICE, struct packetize, real, "which nibble is the real part, over what the description says",
+          .choices = packet_real, .formats = "packets"),
+    PARAM(REAL, struct packetize, speed, "1: as fast as the telescope; 2: twice; 0: as fast as it goes",
+          .def = "1", .min = 0, .max = 1e6, .formats = "packets"),
+    PARAM(MAP, struct packetize, faults, "accidents on the way, for tests", .fields = fault_params,
+          .size = sizeof(struct fault_params), .formats = "packets"),
     {0},
 };
 static const struct br_port inputs[] = {
@@ -205,11 +198,6 @@ static bool sleep_until(void *owner, uint64_t ns)
     return br_stage_sleep_until(owner, ns);
 }
 
-static int parallel(void *owner, size_t jobs, void (*work)(void *arg, size_t job, unsigned worker), void *arg)
-{
-    return br_stage_parallel(owner, jobs, work, arg);
-}
-
 struct link_host host_of(struct br_stage *stage)
 {
     return (struct link_host){.owner = stage,
@@ -218,9 +206,7 @@ struct link_host host_of(struct br_stage *stage)
                               .trouble = trouble,
                               .waits_for = waits_for,
                               .stopping = stopping,
-                              .sleep_until = sleep_until,
-                              .parallel = parallel,
-                              .workers = br_stage_threads(stage)};
+                              .sleep_until = sleep_until};
 }
 
 int start_peers(struct br_stage *stage, struct packetize *p, bool acks)
@@ -302,17 +288,5 @@ static int stop(struct br_stage *stage, void *self)
     return status;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "packetize",
-    .summary = "beams onto the network, for FRB searches; frames to a kotekan node",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct packetize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(packetize, struct packetize,
+             "beams onto the network, for FRB searches; frames to a kotekan node", .inputs = inputs);

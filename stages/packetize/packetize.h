@@ -59,7 +59,7 @@ struct packetize {
 /* Gives every destination its beams. Status. */
 int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams);
 
-/* What senders ask of the stage. */
+/* The stage's services for its senders. */
 struct link_host host_of(struct br_stage *stage);
 
 /* Resolves the destinations and prepares the connections to them. Status. */

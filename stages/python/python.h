@@ -3,6 +3,7 @@
 #define BEAMRING_STAGES_PYTHON_PYTHON_H
 
 #include "runtime/stage.h"
+#include "stages/common/stage/export.h"
 
 /* The parameters that every stage in Python has; a class adds its own behind them. */
 struct python_params {
@@ -11,13 +12,13 @@ struct python_params {
 };
 
 #define PYTHON_PARAMS                                                                                        \
-    BR_PARAM("script", BR_P_PATH, struct python_params, script,                                              \
-             "file that defines the class; default: the Python program that runs the pipeline does"),        \
+    PARAM(PATH, struct python_params, script,                                                                \
+          "file that defines the class; default: the Python program that runs the pipeline does"),           \
         BR_PARAM("class", BR_P_STRING, struct python_params, class_name,                                     \
                  "its name; default: the only one of the script"),                                           \
-        BR_PARAM("timeout_s", BR_P_REAL, struct python_params, timeout_s,                                    \
-                 "a call of `process` that takes longer ends the run; 0: never", .unit = "s", .def = "30",   \
-                 .max = 1e9)
+        PARAM(REAL, struct python_params, timeout_s,                                                         \
+              "a call of `process` that takes longer ends the run; 0: never", .unit = "s", .def = "30",      \
+              .max = 1e9)
 
 /* The capsule in the package that holds a python_specialize: br_stage_type.specialize of python/src/stage.c.
  */

@@ -10,6 +10,7 @@
 #include "kernels/quantize/follow.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -41,26 +42,24 @@ struct quantize {
 static const char *const fuse_choices[] = {"auto", "true", "false", NULL};
 static const char *const statistics_choices[] = {"slow", "block", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("bits", BR_P_INT, struct quantize, bits, "bits per value: 4 or 8", .required = true, .min = 4,
-             .max = 8),
-    BR_PARAM("block", BR_P_INT, struct quantize, block, "steps that share one scale and offset", .def = "64",
-             .min = 2, .max = 65536, .unit = "time steps"),
-    BR_PARAM("levels_rms", BR_P_REAL, struct quantize, levels_rms,
-             "levels per standard deviation; default 2.5 for 4 bits; for 8 bits and `statistics: block` 16, "
-             "and for `slow` what leaves room for a burst of S/N 500 in one step, "
-             "127 / (6 + 650 / sqrt(channels)), 1.5 to 8",
-             .min = 1e-3, .max = 1000),
-    BR_PARAM("statistics", BR_P_CHOICE, struct quantize, statistics,
-             "what the levels of a block refer to: mean and deviation as the blocks before it have them "
-             "(slow), so that a burst stays what it is, or its own (block)",
-             .choices = statistics_choices, .def = "slow"),
-    BR_PARAM("calibration_s", BR_P_REAL, struct quantize, calibration_s,
-             "time over which slow statistics follow mean and deviation; default 1.5 s, at least 1536 steps "
-             "and 16 blocks",
-             .unit = "s", .min = 1e-9, .max = 1e6),
-    BR_PARAM("fuse", BR_P_CHOICE, struct quantize, fuse,
-             "has no effect; accepted for pipeline files of earlier versions", .choices = fuse_choices,
-             .def = "auto"),
+    PARAM(INT, struct quantize, bits, "bits per value: 4 or 8", .required = true, .min = 4, .max = 8),
+    PARAM(INT, struct quantize, block, "steps that share one scale and offset", .def = "64", .min = 2,
+          .max = 65536, .unit = "time steps"),
+    PARAM(REAL, struct quantize, levels_rms,
+          "levels per standard deviation; default 2.5 for 4 bits; for 8 bits and `statistics: block` 16, "
+          "and for `slow` what leaves room for a burst of S/N 500 in one step, "
+          "127 / (6 + 650 / sqrt(channels)), 1.5 to 8",
+          .min = 1e-3, .max = 1000),
+    PARAM(CHOICE, struct quantize, statistics,
+          "what the levels of a block refer to: mean and deviation as the blocks before it have them "
+          "(slow), so that a burst stays what it is, or its own (block)",
+          .choices = statistics_choices, .def = "slow"),
+    PARAM(REAL, struct quantize, calibration_s,
+          "time over which slow statistics follow mean and deviation; default 1.5 s, at least 1536 steps "
+          "and 16 blocks",
+          .unit = "s", .min = 1e-9, .max = 1e6),
+    PARAM(CHOICE, struct quantize, fuse, "has no effect; accepted for pipeline files of earlier versions",
+          .choices = fuse_choices, .def = "auto"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "J[freq][time][beam], f16"}, {0}};
@@ -305,20 +304,5 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "quantize",
-    .summary = "intensity beams to 4 or 8 bits, in the order of the wire",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA,
-    .size = sizeof(struct quantize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(quantize, struct quantize, "intensity beams to 4 or 8 bits, in the order of the wire",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA, .memory = memory);

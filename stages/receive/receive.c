@@ -4,6 +4,7 @@
 #include "formats/chime_l0/receive.h"
 #include "formats/frb_node/receive.h"
 #include "formats/kotekan/receive.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/finite.h"
 #include "stages/common/stage/format.h"
 #include "stages/receive_description.h"
@@ -16,75 +17,69 @@ enum { LOOK_MS = 50 };
 static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", NULL};
 static const char *const array_choices[] = {"field", "voltages", "intensities", "grid", NULL};
 static const struct br_param range_fields[] = {
-    BR_PARAM("first", BR_P_INT, struct range_param, first, "the first id", .def = "0", .min = 0,
-             .max = 65535),
-    BR_PARAM("count", BR_P_INT, struct range_param, count, "how many", .required = true, .min = 1,
-             .max = 65536),
+    PARAM(INT, struct range_param, first, "the first id", .def = "0", .min = 0, .max = 65535),
+    PARAM(INT, struct range_param, count, "how many", .required = true, .min = 1, .max = 65536),
     {0},
 };
 static const struct br_param params[] = {
-    BR_PARAM("format", BR_P_CHOICE, struct receive, format, "what the senders speak", .required = true,
-             .choices = format_choices),
-    BR_PARAM("address", BR_P_STRING, struct receive, address,
-             "where to listen: host:port, or *:port for all addresses of this machine; chime-l0: may be a "
-             "multicast group",
-             .required = true),
-    BR_PARAM("hold_s", BR_P_REAL, struct receive, hold_s,
-             "when nothing comes for so long, what is there is handed on, complete or not", .def = "2",
-             .min = 0.01, .max = 1e6, .unit = "s"),
-    BR_PARAM("idle_s", BR_P_REAL, struct receive, idle_s, "end when nothing came for so long; 0: never",
-             .def = "0", .min = 0, .max = 1e6, .unit = "s"),
-    BR_PARAM("until_closed", BR_P_BOOL, struct receive, until_closed,
-             "end when the last sender has closed its connection", .def = "false",
-             .formats = "frb-node kotekan"),
-    BR_PARAM("window", BR_P_INT, struct receive, window,
-             "how far data may be ahead of what has not arrived before that counts as missing", .def = "16",
-             .min = 2, .max = 4096, .unit = "frames"),
-    BR_PARAM("handshake_s", BR_P_REAL, struct receive, handshake_s,
-             "a sender is closed that has not sent its handshake (frb-node: the document, kotekan: the first "
-             "frame's metadata) so long after it began, or is silent for so long within a message; a message "
-             "may take 60 times as long",
-             .def = "10", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
-    BR_PARAM("document", BR_P_PATH, struct receive, document,
-             "YAML file with the document that senders must agree with, and all channels to "
-             "receive; packetize writes it",
-             .formats = "frb-node"),
-    BR_PARAM("beams", BR_P_MAP, struct receive, beams, "ids of the beams to receive", .fields = range_fields,
-             .size = sizeof(struct range_param), .formats = "chime-l0"),
-    BR_PARAM("channels", BR_P_MAP, struct receive, channels, "coarse channels to receive, 0 at 800 MHz",
-             .fields = range_fields, .size = sizeof(struct range_param), .formats = "chime-l0"),
-    BR_PARAM("nupfreq", BR_P_INT, struct receive, nupfreq, "fine channels per coarse one", .def = "16",
-             .min = 1, .max = 64, .formats = "chime-l0"),
-    BR_PARAM("steps", BR_P_INT, struct receive, steps, "time steps of a packet", .def = "16", .min = 1,
-             .max = 1024, .formats = "chime-l0"),
-    BR_PARAM("counts_per_sample", BR_P_INT, struct receive, counts_per_sample,
-             "counts of 2.56 us in a time step", .def = "384", .min = 1, .max = 65535, .formats = "chime-l0"),
-    BR_PARAM("receive_buffer", BR_P_INT, struct receive, receive_buffer,
-             "size of the socket's buffer; the system may allow less", .def = "8388608", .min = 0,
-             .max = 1 << 30, .unit = "bytes", .formats = "chime-l0"),
-    BR_PARAM("multicast_interface", BR_P_STRING, struct receive, multicast_interface,
-             "address of this machine on whose network the multicast group is joined", .formats = "chime-l0"),
-    BR_PARAM("frame_samples", BR_P_INT, struct receive, frame_samples,
-             "base samples per frame of the output, whatever the sender's frames are", .def = "2048",
-             .min = 1, .max = 1 << 30, .unit = "base samples", .formats = "kotekan"),
-    BR_PARAM("coding", BR_P_STRING, struct receive, coding, "int4x2 or chime, over what the metadata says",
-             .formats = "kotekan"),
-    BR_PARAM("array", BR_P_CHOICE, struct receive, array,
-             "what the frames hold: the field E[time][freq][pol][dish], the voltages "
-             "[beam][freq][pol][time] or intensities "
-             "[freq][time][beam] of beams, or the intensities on the grid [freq][time][gridp][gridq]",
-             .def = "field", .choices = array_choices, .formats = "kotekan"),
-    BR_PARAM("nbeams", BR_P_INT, struct receive, nbeams, "number of beams, where the frames hold beams",
-             .def = "0", .min = 0, .max = 1 << 20, .formats = "kotekan"),
-    BR_PARAM("factor", BR_P_INT, struct receive, factor,
-             "fine channels per channel of the F-engine; `freq_mhz` lists the fine ones", .def = "1",
-             .min = 1, .max = 128, .formats = "kotekan"),
-    BR_PARAM("downsample", BR_P_INT, struct receive, downsample,
-             "samples of the F-engine in a time step; 0: as many as `factor`", .def = "0", .min = 0,
-             .max = 1 << 20, .unit = "base samples", .formats = "kotekan"),
-    BR_PARAM("max_frame_bytes", BR_P_INT, struct receive, max_frame_bytes,
-             "the largest frame that is believed", .def = "1073741824", .min = 1, .max = 1e12,
-             .unit = "bytes", .formats = "kotekan"),
+    PARAM(CHOICE, struct receive, format, "what the senders speak", .required = true,
+          .choices = format_choices),
+    PARAM(STRING, struct receive, address,
+          "where to listen: host:port, or *:port for all addresses of this machine; chime-l0: may be a "
+          "multicast group",
+          .required = true),
+    PARAM(REAL, struct receive, hold_s,
+          "when nothing comes for so long, what is there is handed on, complete or not", .def = "2",
+          .min = 0.01, .max = 1e6, .unit = "s"),
+    PARAM(REAL, struct receive, idle_s, "end when nothing came for so long; 0: never", .def = "0", .min = 0,
+          .max = 1e6, .unit = "s"),
+    PARAM(BOOL, struct receive, until_closed, "end when the last sender has closed its connection",
+          .def = "false", .formats = "frb-node kotekan"),
+    PARAM(INT, struct receive, window,
+          "how far data may be ahead of what has not arrived before that counts as missing", .def = "16",
+          .min = 2, .max = 4096, .unit = "frames"),
+    PARAM(REAL, struct receive, handshake_s,
+          "a sender is closed that has not sent its handshake (frb-node: the document, kotekan: the first "
+          "frame's metadata) so long after it began, or is silent for so long within a message; a message "
+          "may take 60 times as long",
+          .def = "10", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
+    PARAM(PATH, struct receive, document,
+          "YAML file with the document that senders must agree with, and all channels to "
+          "receive; packetize writes it",
+          .formats = "frb-node"),
+    PARAM(MAP, struct receive, beams, "ids of the beams to receive", .fields = range_fields,
+          .size = sizeof(struct range_param), .formats = "chime-l0"),
+    PARAM(MAP, struct receive, channels, "coarse channels to receive, 0 at 800 MHz", .fields = range_fields,
+          .size = sizeof(struct range_param), .formats = "chime-l0"),
+    PARAM(INT, struct receive, nupfreq, "fine channels per coarse one", .def = "16", .min = 1, .max = 64,
+          .formats = "chime-l0"),
+    PARAM(INT, struct receive, steps, "time steps of a packet", .def = "16", .min = 1, .max = 1024,
+          .formats = "chime-l0"),
+    PARAM(INT, struct receive, counts_per_sample, "counts of 2.56 us in a time step", .def = "384", .min = 1,
+          .max = 65535, .formats = "chime-l0"),
+    PARAM(INT, struct receive, receive_buffer, "size of the socket's buffer; the system may allow less",
+          .def = "8388608", .min = 0, .max = 1 << 30, .unit = "bytes", .formats = "chime-l0"),
+    PARAM(STRING, struct receive, multicast_interface,
+          "address of this machine on whose network the multicast group is joined", .formats = "chime-l0"),
+    PARAM(INT, struct receive, frame_samples,
+          "base samples per frame of the output, whatever the sender's frames are", .def = "2048", .min = 1,
+          .max = 1 << 30, .unit = "base samples", .formats = "kotekan"),
+    PARAM(STRING, struct receive, coding, "int4x2 or chime, over what the metadata says",
+          .formats = "kotekan"),
+    PARAM(CHOICE, struct receive, array,
+          "what the frames hold: the field E[time][freq][pol][dish], the voltages "
+          "[beam][freq][pol][time] or intensities "
+          "[freq][time][beam] of beams, or the intensities on the grid [freq][time][gridp][gridq]",
+          .def = "field", .choices = array_choices, .formats = "kotekan"),
+    PARAM(INT, struct receive, nbeams, "number of beams, where the frames hold beams", .def = "0", .min = 0,
+          .max = 1 << 20, .formats = "kotekan"),
+    PARAM(INT, struct receive, factor,
+          "fine channels per channel of the F-engine; `freq_mhz` lists the fine ones", .def = "1", .min = 1,
+          .max = 128, .formats = "kotekan"),
+    PARAM(INT, struct receive, downsample, "samples of the F-engine in a time step; 0: as many as `factor`",
+          .def = "0", .min = 0, .max = 1 << 20, .unit = "base samples", .formats = "kotekan"),
+    PARAM(INT, struct receive, max_frame_bytes, "the largest frame that is believed", .def = "1073741824",
+          .min = 1, .max = 1e12, .unit = "bytes", .formats = "kotekan"),
     {0},
 };
 static const struct br_port outputs[] = {{"out", "frb-node: int4 [beam][freq][time 256] with scales; "
@@ -218,18 +213,5 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "receive",
-    .summary = "beams and electric fields from the network",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .size = sizeof(struct receive),
-    .configure = configure,
-    .memory = memory,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(receive, struct receive, "beams and electric fields from the network", .outputs = outputs,
+             .memory = memory);

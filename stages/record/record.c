@@ -1,5 +1,6 @@
 /* record - any stream into files: what a stage has to do for a writer of formats/ (formats/writer.h). */
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/writing.h"
@@ -22,29 +23,29 @@ struct record {
 static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", "sources", NULL};
 static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("directory", BR_P_PATH, struct record, directory,
-             "where the files go; made if it is not there" NAMES_HELP, .def = "."),
-    BR_PARAM("prefix", BR_P_STRING, struct record, prefix,
-             "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..." NAMES_HELP,
-             .required = true),
-    BR_PARAM("format", BR_P_CHOICE, struct record, format,
-             "format of the files; all but dada and kotekan take the electric field only, and cannot say "
-             "everything",
-             .def = "dada", .choices = formats),
-    BR_PARAM("lossy", BR_P_BOOL, struct record, lossy,
-             "write in another format even what it cannot say, with a warning, rather than refuse",
-             .def = "false"),
-    BR_PARAM("coding", BR_P_CHOICE, struct record, coding,
-             "kotekan: of the electric field; int4p4chime is what kotekan's GPU stages take, int4p4 ours",
-             .def = "int4p4chime", .choices = codings),
-    BR_PARAM("file_bytes", BR_P_INT, struct record, file_bytes,
-             "data after which a new DADA file is begun, at the end of a frame; 0: never",
-             .def = "17179869184", .min = 0, .max = 1e18, .unit = "bytes"),
-    BR_PARAM("vdif_samples", BR_P_INT, struct record, vdif_samples,
-             "vdif: samples in a VDIF frame, which is valid or missing as a whole; 0: as few as VDIF allows",
-             .def = "0", .min = 0, .max = 1 << 24, .unit = "samples"),
-    BR_PARAM("overwrite", BR_P_BOOL, struct record, overwrite,
-             "replace an earlier recording of this directory and prefix, rather than refuse", .def = "false"),
+    PARAM(PATH, struct record, directory, "where the files go; made if it is not there" NAMES_HELP,
+          .def = "."),
+    PARAM(STRING, struct record, prefix,
+          "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..." NAMES_HELP,
+          .required = true),
+    PARAM(CHOICE, struct record, format,
+          "format of the files; all but dada and kotekan take the electric field only, and cannot say "
+          "everything",
+          .def = "dada", .choices = formats),
+    PARAM(BOOL, struct record, lossy,
+          "write in another format even what it cannot say, with a warning, rather than refuse",
+          .def = "false"),
+    PARAM(CHOICE, struct record, coding,
+          "kotekan: of the electric field; int4p4chime is what kotekan's GPU stages take, int4p4 ours",
+          .def = "int4p4chime", .choices = codings),
+    PARAM(INT, struct record, file_bytes,
+          "data after which a new DADA file is begun, at the end of a frame; 0: never", .def = "17179869184",
+          .min = 0, .max = 1e18, .unit = "bytes"),
+    PARAM(INT, struct record, vdif_samples,
+          "vdif: samples in a VDIF frame, which is valid or missing as a whole; 0: as few as VDIF allows",
+          .def = "0", .min = 0, .max = 1 << 24, .unit = "samples"),
+    PARAM(BOOL, struct record, overwrite,
+          "replace an earlier recording of this directory and prefix, rather than refuse", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "any stream"}, {0}};
@@ -174,17 +175,5 @@ static int stop(struct br_stage *stage, void *self)
     return writing_status(stage, w, status);
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "record",
-    .summary = "any stream into DADA files, the electric field into those of other systems",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct record),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(record, struct record,
+             "any stream into DADA files, the electric field into those of other systems", .inputs = inputs);

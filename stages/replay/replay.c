@@ -4,11 +4,10 @@
 #include "formats/common/text.h"
 #include "formats/pcap/pcap_reader.h"
 #include "formats/vdif/vdif_reader.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/finite.h"
 #include "stages/common/stage/pace.h"
 #include "stages/replay_description.h"
-
-#include <string.h>
 
 struct replay {
     struct br_strings files; /* parameters */
@@ -31,64 +30,61 @@ struct replay {
 
 static const char *const codings[] = {"int4x2", "chime", "vdif", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("files", BR_P_STRINGS, struct replay, files,
-             "files or patterns like field_*.dada; played in the order of their times", .required = true,
-             .min_count = 1, .max_count = 100000),
-    BR_PARAM("format", BR_P_CHOICE, struct replay, format, "format of the files; auto looks at the first one",
-             .def = "auto", .choices = format_names),
-    BR_PARAM(
-        "coding", BR_P_CHOICE, struct replay, coding,
-        "coding of a byte of the electric field where the file does not say it (else int4x2), as `stream: "
-        "coding`",
-        .choices = codings),
-    BR_PARAM("frame_samples", BR_P_INT, struct replay, frame_samples,
-             "samples in a frame; 0: those of the recording, or what makes about 1 MiB (GUPPI RAW: 2 or 4; "
-             "chunks of CHIME: up to 8)",
-             .min = 0, .max = 1 << 30, .def = "0", .unit = "base samples"),
-    BR_PARAM("loop", BR_P_INT, struct replay, loop, "how often the recording is played; 0: until interrupted",
-             .def = "1", .min = 0, .max = 1e9),
-    BR_PARAM("readers", BR_P_INT, struct replay, readers,
-             "of the pipeline's threads those that read at the same time; 0: half of them, 2 to 8; all with "
-             "`direct`, and where frames go straight to a GPU",
-             .def = "0", .min = 0, .max = 64, .unit = "threads"),
-    BR_PARAM("direct", BR_P_BOOL, struct replay, direct,
-             "DADA: read past the system's page cache (O_DIRECT), for files that are larger than memory; "
-             "where the file system cannot, as without",
-             .def = "false"),
-    BR_PARAM("realtime", BR_P_BOOL, struct replay, realtime,
-             "hand frames on when their last sample would have been taken, rather than as fast as possible",
-             .def = "false"),
-    BR_PARAM("threads", BR_P_INTS, struct replay, threads,
-             "VDIF thread ids in the order [pol][dish], dish fastest, or [band][pol][dish] where threads are "
-             "bands; default: those found, ascending",
-             .min = 0, .max = 1023),
-    BR_PARAM("bands", BR_P_STRINGS, struct replay, bands,
-             "VDIF: a pattern like low_*.vdif for the files of each band, in the order of stream: freq_mhz; "
-             "default: no file is a band of its own",
-             .max_count = 1024),
-    BR_PARAM(
-        "part", BR_P_STRING, struct replay, part,
-        "for ranks that share one list of files, \"${RANK}/${RANKS}\": the R-th of N contiguous shares of "
-        "the bands, in the order in which they are joined; where all files have the same band, of its "
-        "channels; default: all"),
-    BR_PARAM("max_gap_s", BR_P_REAL, struct replay, max_gap_s,
-             "longest gap that is filled with missing samples; a longer one is taken for a corrupt time",
-             .def = "60", .min = 0, .max = 1e9, .unit = "s"),
-    BR_PARAM("packet", BR_P_STRING, struct replay, packet,
-             "pcap: what the packets are, a description by name (chord-crs, ...) or its path"),
-    BR_PARAM("sources", BR_P_INTS, struct replay, sources,
-             "pcap: ids of the senders in the order of the inputs; default: the description's", .min = 0,
-             .max = PACKET_MAX_IDS - 1),
-    BR_PARAM("streams", BR_P_INTS, struct replay, streams,
-             "pcap: ids of the streams; default: the description's", .min = 0, .max = PACKET_MAX_IDS - 1),
-    BR_PARAM("values", BR_P_CHOICE, struct replay, values,
-             "pcap: coding of a nibble, over what the description says", .choices = packet_values),
-    BR_PARAM("real", BR_P_CHOICE, struct replay, real,
-             "pcap: which nibble is the real part, over what the description says", .choices = packet_real),
-    BR_PARAM(
-        "start_utc", BR_P_STRING, struct replay, start_utc,
-        "pcap: when the first packets were sent, 2026-11-23-12:00:00, to a quarter of the time after which "
-        "their counter starts again; default: the times of the file say it"),
+    PARAM(STRINGS, struct replay, files,
+          "files or patterns like field_*.dada; played in the order of their times", .required = true,
+          .min_count = 1, .max_count = 100000),
+    PARAM(CHOICE, struct replay, format, "format of the files; auto looks at the first one", .def = "auto",
+          .choices = format_names),
+    PARAM(CHOICE, struct replay, coding,
+          "coding of a byte of the electric field where the file does not say it (else int4x2), as `stream: "
+          "coding`",
+          .choices = codings),
+    PARAM(INT, struct replay, frame_samples,
+          "samples in a frame; 0: those of the recording, or what makes about 1 MiB (GUPPI RAW: 2 or 4; "
+          "chunks of CHIME: up to 8)",
+          .min = 0, .max = 1 << 30, .def = "0", .unit = "base samples"),
+    PARAM(INT, struct replay, loop, "how often the recording is played; 0: until interrupted", .def = "1",
+          .min = 0, .max = 1e9),
+    PARAM(INT, struct replay, readers,
+          "of the pipeline's threads those that read at the same time; 0: half of them, 2 to 8; all with "
+          "`direct`, and where frames go straight to a GPU",
+          .def = "0", .min = 0, .max = 64, .unit = "threads"),
+    PARAM(BOOL, struct replay, direct,
+          "DADA: read past the system's page cache (O_DIRECT), for files that are larger than memory; "
+          "where the file system cannot, as without",
+          .def = "false"),
+    PARAM(BOOL, struct replay, realtime,
+          "hand frames on when their last sample would have been taken, rather than as fast as possible",
+          .def = "false"),
+    PARAM(INTS, struct replay, threads,
+          "VDIF thread ids in the order [pol][dish], dish fastest, or [band][pol][dish] where threads are "
+          "bands; default: those found, ascending",
+          .min = 0, .max = 1023),
+    PARAM(STRINGS, struct replay, bands,
+          "VDIF: a pattern like low_*.vdif for the files of each band, in the order of stream: freq_mhz; "
+          "default: no file is a band of its own",
+          .max_count = 1024),
+    PARAM(STRING, struct replay, part,
+          "for ranks that share one list of files, \"${RANK}/${RANKS}\": the R-th of N contiguous shares of "
+          "the bands, in the order in which they are joined; where all files have the same band, of its "
+          "channels; default: all"),
+    PARAM(REAL, struct replay, max_gap_s,
+          "longest gap that is filled with missing samples; a longer one is taken for a corrupt time",
+          .def = "60", .min = 0, .max = 1e9, .unit = "s"),
+    PARAM(STRING, struct replay, packet,
+          "pcap: what the packets are, a description by name (chord-crs, ...) or its path"),
+    PARAM(INTS, struct replay, sources,
+          "pcap: ids of the senders in the order of the inputs; default: the description's", .min = 0,
+          .max = PACKET_MAX_IDS - 1),
+    PARAM(INTS, struct replay, streams, "pcap: ids of the streams; default: the description's", .min = 0,
+          .max = PACKET_MAX_IDS - 1),
+    PARAM(CHOICE, struct replay, values, "pcap: coding of a nibble, over what the description says",
+          .choices = packet_values),
+    PARAM(CHOICE, struct replay, real, "pcap: which nibble is the real part, over what the description says",
+          .choices = packet_real),
+    PARAM(STRING, struct replay, start_utc,
+          "pcap: when the first packets were sent, 2026-11-23-12:00:00, to a quarter of the time after which "
+          "their counter starts again; default: the times of the file say it"),
     {0},
 };
 static const struct br_port outputs[] = {
@@ -198,18 +194,4 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "replay",
-    .summary = "recorded files as a stream",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .size = sizeof(struct replay),
-    .configure = configure,
-    .memory = memory,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(replay, struct replay, "recorded files as a stream", .outputs = outputs, .memory = memory);

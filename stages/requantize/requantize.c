@@ -4,8 +4,10 @@
  * that moved would move the beams with it. To measure, frames are held until there are enough samples; they
  * then go out first. */
 #include "buffers/output.h"
+#include "kernels/common/exchange.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/shape.h"
 #include "stages/requantize_description.h"
 
@@ -51,21 +53,18 @@ struct requantize {
 };
 
 static const struct br_param params[] = {
-    BR_PARAM("scale", BR_P_REALS, struct requantize, scale,
-             "4-bit levels per 8-bit level: one number, or one for each [channel][polarisation]; default: "
-             "measured",
-             .min = 1e-9, .max = 1e9),
-    BR_PARAM("rms", BR_P_REAL, struct requantize, rms,
-             "where scales are measured: rms of each component behind them", .def = "2.5", .min = 0.1,
-             .max = 7, .unit = "levels"),
-    BR_PARAM("measure", BR_P_INT, struct requantize, measure,
-             "samples from the start of the stream on by which scales are measured; they are held in memory "
-             "until then",
-             .def = "4096", .min = 1, .max = 1 << 24, .unit = "samples"),
-    BR_PARAM("save", BR_P_PATH, struct requantize, save,
-             "write the scales into this file, as the YAML that `scale` takes"),
-    BR_PARAM("overwrite", BR_P_BOOL, struct requantize, overwrite, "replace what is in the file of `save`",
-             .def = "false"),
+    PARAM(REALS, struct requantize, scale,
+          "4-bit levels per 8-bit level: one number, or one for each [channel][polarisation]; default: "
+          "measured",
+          .min = 1e-9, .max = 1e9),
+    PARAM(REAL, struct requantize, rms, "where scales are measured: rms of each component behind them",
+          .def = "2.5", .min = 0.1, .max = 7, .unit = "levels"),
+    PARAM(INT, struct requantize, measure,
+          "samples from the start of the stream on by which scales are measured; they are held in memory "
+          "until then",
+          .def = "4096", .min = 1, .max = 1 << 24, .unit = "samples"),
+    PARAM(PATH, struct requantize, save, "write the scales into this file, as the YAML that `scale` takes"),
+    PARAM(BOOL, struct requantize, overwrite, "replace what is in the file of `save`", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int8x2 (replay of GUPPI RAW)"},
@@ -393,12 +392,8 @@ static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sam
 {
     (void)stage, (void)sample;
     struct requantize *r = self, *with = fresh;
-    double *factor = r->factor;
-    float *each = r->each;
-    r->factor = with->factor;
-    r->each = with->each;
-    with->factor = factor;
-    with->each = each;
+    BR_EXCHANGE(double *, r, with, factor);
+    BR_EXCHANGE(float *, r, with, each);
 }
 
 static void discard(struct br_stage *stage, void *fresh)
@@ -426,23 +421,7 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "requantize",
-    .summary = "the electric field in 8 + 8 bits as 4 + 4 bits, for the stages that make beams of it",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_COMMITS,
-    .size = sizeof(struct requantize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+STAGE_EXPORT(requantize, struct requantize,
+             "the electric field in 8 + 8 bits as 4 + 4 bits, for the stages that make beams of it",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_COMMITS, .updates = updates,
+             .prepare = prepare, .commit = commit, .discard = discard);

@@ -1,4 +1,5 @@
 #include "stages/simulate/rfi.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/random.h"
 
 #include <math.h>
@@ -7,35 +8,31 @@
 #define NEAREST_M 10.0
 
 #define PLACE(STRUCT)                                                                                        \
-    BR_PARAM("power_db", BR_P_REAL, STRUCT, power_db,                                                        \
-             "power while it is on, over the noise of an input; the mean of all dishes", .required = true,   \
-             .min = -100, .max = 100, .unit = "dB"),                                                         \
-        BR_PARAM("east_m", BR_P_REAL, STRUCT, east_m,                                                        \
-                 "where the transmitter stands, from the grid's cell (0, 0)", .required = true, .min = -1e7, \
-                 .max = 1e7, .unit = "m"),                                                                   \
-        BR_PARAM("north_m", BR_P_REAL, STRUCT, north_m, "the same to the north", .required = true,           \
-                 .min = -1e7, .max = 1e7, .unit = "m")
+    PARAM(REAL, STRUCT, power_db,                                                                            \
+          "power while it is on, over the noise of an input; the mean of all dishes", .required = true,      \
+          .min = -100, .max = 100, .unit = "dB"),                                                            \
+        PARAM(REAL, STRUCT, east_m, "where the transmitter stands, from the grid's cell (0, 0)",             \
+              .required = true, .min = -1e7, .max = 1e7, .unit = "m"),                                       \
+        PARAM(REAL, STRUCT, north_m, "the same to the north", .required = true, .min = -1e7, .max = 1e7,     \
+              .unit = "m")
 
 const struct br_param rfi_carrier_params[] = {
-    BR_PARAM("freq_mhz", BR_P_REAL, struct rfi_carrier, freq_mhz, "its frequency, within a channel",
-             .required = true, .min = 0, .max = 1e6, .unit = "MHz"),
-    BR_PARAM("duty", BR_P_REAL, struct rfi_carrier, duty, "the part of each period in which it is on",
-             .def = "1", .min = 0, .max = 1),
-    BR_PARAM("period_s", BR_P_REAL, struct rfi_carrier, period_s,
-             "from pulse to pulse; each pulse has a phase of its own", .def = "1", .min = 1e-9, .max = 1e9,
-             .unit = "s"),
-    BR_PARAM("start_s", BR_P_REAL, struct rfi_carrier, start_s,
-             "when the first pulse begins, after the start of the simulation", .def = "0", .min = 0,
-             .max = 1e9, .unit = "s"),
+    PARAM(REAL, struct rfi_carrier, freq_mhz, "its frequency, within a channel", .required = true, .min = 0,
+          .max = 1e6, .unit = "MHz"),
+    PARAM(REAL, struct rfi_carrier, duty, "the part of each period in which it is on", .def = "1", .min = 0,
+          .max = 1),
+    PARAM(REAL, struct rfi_carrier, period_s, "from pulse to pulse; each pulse has a phase of its own",
+          .def = "1", .min = 1e-9, .max = 1e9, .unit = "s"),
+    PARAM(REAL, struct rfi_carrier, start_s, "when the first pulse begins, after the start of the simulation",
+          .def = "0", .min = 0, .max = 1e9, .unit = "s"),
     PLACE(struct rfi_carrier),
     {0},
 };
 const struct br_param rfi_impulse_params[] = {
-    BR_PARAM("start_s", BR_P_REAL, struct rfi_impulse, start_s,
-             "when it begins, after the start of the simulation", .required = true, .min = 0, .max = 1e9,
-             .unit = "s"),
-    BR_PARAM("duration_s", BR_P_REAL, struct rfi_impulse, duration_s, "how long it lasts", .required = true,
-             .min = 1e-9, .max = 1e9, .unit = "s"),
+    PARAM(REAL, struct rfi_impulse, start_s, "when it begins, after the start of the simulation",
+          .required = true, .min = 0, .max = 1e9, .unit = "s"),
+    PARAM(REAL, struct rfi_impulse, duration_s, "how long it lasts", .required = true, .min = 1e-9,
+          .max = 1e9, .unit = "s"),
     PLACE(struct rfi_impulse),
     {0},
 };

@@ -6,6 +6,7 @@
  * frame sizes and can be repeated. */
 #include "formats/common/hints.h"
 #include "runtime/stage.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/pace.h"
 #include "stages/common/stage/random.h"
 #include "stages/common/stage/shape.h"
@@ -66,86 +67,80 @@ struct simulate {
 };
 
 static const struct br_param span_params[] = {
-    BR_PARAM("first", BR_P_INT, struct span_param, first,
-             "where the span begins, counted from the start of the simulation", .required = true, .min = 0,
-             .max = 1e15, .unit = "samples"),
-    BR_PARAM("count", BR_P_INT, struct span_param, count, "length of the span", .required = true, .min = 1,
-             .max = 1e15, .unit = "samples"),
+    PARAM(INT, struct span_param, first, "where the span begins, counted from the start of the simulation",
+          .required = true, .min = 0, .max = 1e15, .unit = "samples"),
+    PARAM(INT, struct span_param, count, "length of the span", .required = true, .min = 1, .max = 1e15,
+          .unit = "samples"),
     {0},
 };
 
 /* Where something is on the sky: the first parameters of sources and bursts. */
 #define DIRECTION(STRUCT)                                                                                    \
-    BR_PARAM("x_deg", BR_P_REAL, STRUCT, x_deg,                                                              \
-             "direction along m (north-south): the direction cosine is its sine", .required = true,          \
-             .min = -90, .max = 90, .unit = "degrees"),                                                      \
-        BR_PARAM("y_deg", BR_P_REAL, STRUCT, y_deg, "direction along n (east-west)", .required = true,       \
-                 .min = -90, .max = 90, .unit = "degrees")
+    PARAM(REAL, STRUCT, x_deg, "direction along m (north-south): the direction cosine is its sine",          \
+          .required = true, .min = -90, .max = 90, .unit = "degrees"),                                       \
+        PARAM(REAL, STRUCT, y_deg, "direction along n (east-west)", .required = true, .min = -90, .max = 90, \
+              .unit = "degrees")
 
 static const struct br_param source_params[] = {
     DIRECTION(struct source_param),
-    BR_PARAM("flux", BR_P_REAL, struct source_param, flux, "power in one dish, as a multiple of the noise's",
-             .required = true, .min = 0, .max = 1e12, .unit = "system noises"),
+    PARAM(REAL, struct source_param, flux, "power in one dish, as a multiple of the noise's",
+          .required = true, .min = 0, .max = 1e12, .unit = "system noises"),
     {0},
 };
 static const struct br_param burst_params[] = {
     DIRECTION(struct burst_param),
-    BR_PARAM("dm", BR_P_REAL, struct burst_param, dm,
-             "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz", .required = true,
-             .min = 0, .max = 1e5, .unit = "pc cm^-3"),
-    BR_PARAM("arrival_s", BR_P_REAL, struct burst_param, arrival_s,
-             "when its maximum arrives at the frequency at_mhz, after the start of the simulation",
-             .required = true, .min = -1e6, .max = 1e9, .unit = "s"),
-    BR_PARAM("at_mhz", BR_P_REAL, struct burst_param, at_mhz,
-             "the frequency that arrival_s speaks of; 0: the centre of the highest channel", .def = "0",
-             .min = 0, .max = 1e6, .unit = "MHz"),
-    BR_PARAM("width_s", BR_P_REAL, struct burst_param, width_s,
-             "full width at half maximum of its Gaussian profile", .required = true, .min = 1e-9, .max = 1e3,
-             .unit = "s"),
-    BR_PARAM("flux", BR_P_REAL, struct burst_param, flux,
-             "power in one dish at its maximum, as a multiple of the noise's", .required = true, .min = 0,
-             .max = 1e12, .unit = "system noises"),
+    PARAM(REAL, struct burst_param, dm,
+          "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz", .required = true, .min = 0,
+          .max = 1e5, .unit = "pc cm^-3"),
+    PARAM(REAL, struct burst_param, arrival_s,
+          "when its maximum arrives at the frequency at_mhz, after the start of the simulation",
+          .required = true, .min = -1e6, .max = 1e9, .unit = "s"),
+    PARAM(REAL, struct burst_param, at_mhz,
+          "the frequency that arrival_s speaks of; 0: the centre of the highest channel", .def = "0",
+          .min = 0, .max = 1e6, .unit = "MHz"),
+    PARAM(REAL, struct burst_param, width_s, "full width at half maximum of its Gaussian profile",
+          .required = true, .min = 1e-9, .max = 1e3, .unit = "s"),
+    PARAM(REAL, struct burst_param, flux, "power in one dish at its maximum, as a multiple of the noise's",
+          .required = true, .min = 0, .max = 1e12, .unit = "system noises"),
     {0},
 };
 static const struct br_param params[] = {
-    BR_PARAM("samples", BR_P_INT, struct simulate, samples, "length of the simulation; or give duration_s",
-             .def = "0", .min = 0, .max = 1e15, .unit = "samples"),
-    BR_PARAM("duration_s", BR_P_REAL, struct simulate, duration_s,
-             "length of the simulation, rounded up to whole samples; or give samples", .min = 0, .max = 1e9,
-             .unit = "s"),
-    BR_PARAM("seed", BR_P_INT, struct simulate, seed, "chooses the noise; the same seed gives the same field",
-             .def = "0", .min = 0, .max = 9e15),
-    BR_PARAM("noise", BR_P_REAL, struct simulate, noise,
-             "rms of the receiver noise in each component of each dish", .def = "2", .min = 1e-3, .max = 100,
-             .unit = "levels"),
-    BR_PARAM("sources", BR_P_MAPS, struct simulate, sources, "list of steady sources {x_deg, y_deg, flux}",
-             .fields = source_params, .size = sizeof(struct source_param), .max_count = 1000),
-    BR_PARAM("bursts", BR_P_MAPS, struct simulate, bursts,
-             "list of bursts {x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux}", .fields = burst_params,
-             .size = sizeof(struct burst_param), .max_count = 1000),
-    BR_PARAM("missing", BR_P_MAPS, struct simulate, missing, "list of spans {first, count} without data",
-             .fields = span_params, .size = sizeof(struct span_param), .max_count = 100000),
+    PARAM(INT, struct simulate, samples, "length of the simulation; or give duration_s", .def = "0", .min = 0,
+          .max = 1e15, .unit = "samples"),
+    PARAM(REAL, struct simulate, duration_s,
+          "length of the simulation, rounded up to whole samples; or give samples", .min = 0, .max = 1e9,
+          .unit = "s"),
+    PARAM(INT, struct simulate, seed, "chooses the noise; the same seed gives the same field", .def = "0",
+          .min = 0, .max = 9e15),
+    PARAM(REAL, struct simulate, noise, "rms of the receiver noise in each component of each dish",
+          .def = "2", .min = 1e-3, .max = 100, .unit = "levels"),
+    PARAM(MAPS, struct simulate, sources, "list of steady sources {x_deg, y_deg, flux}",
+          .fields = source_params, .size = sizeof(struct source_param), .max_count = 1000),
+    PARAM(MAPS, struct simulate, bursts,
+          "list of bursts {x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux}", .fields = burst_params,
+          .size = sizeof(struct burst_param), .max_count = 1000),
+    PARAM(MAPS, struct simulate, missing, "list of spans {first, count} without data", .fields = span_params,
+          .size = sizeof(struct span_param), .max_count = 100000),
     BR_PARAM("gains", BR_P_PATH, struct simulate, gains_file,
              "gains that the receivers have, which multiply field and noise: HDF5, /gain complex64 "
              "[freq][pol][dish]; 0: a dead input"),
     BR_PARAM("drifts", BR_P_PATH, struct simulate, drifts_file,
              "rates at which the receivers' phases drift: HDF5, /drift [pol][dish] in radians per second"),
-    BR_PARAM("realtime", BR_P_BOOL, struct simulate, realtime,
-             "hand frames on when their last sample would have been taken, rather than as fast as possible",
-             .def = "false"),
-    BR_PARAM("drift_rms", BR_P_REAL, struct simulate, drift_rms,
-             "instead of `drifts`: rates drawn by `seed`, normally distributed with this rms", .def = "0",
-             .min = 0, .max = 1e6, .unit = "cycles per hour"),
-    BR_PARAM("carriers", BR_P_MAPS, struct simulate, carriers,
-             "list of carriers from the ground {freq_mhz, power_db, duty, period_s, start_s, east_m, "
-             "north_m}",
-             .fields = rfi_carrier_params, .size = sizeof(struct rfi_carrier), .max_count = 1000),
-    BR_PARAM("impulses", BR_P_MAPS, struct simulate, impulses,
-             "list of impulses in all channels {start_s, duration_s, power_db, east_m, north_m}",
-             .fields = rfi_impulse_params, .size = sizeof(struct rfi_impulse), .max_count = 1000),
-    BR_PARAM("frame_samples", BR_P_INT, struct simulate, frame_samples,
-             "samples in a frame; 0: what makes about 1 MiB", .def = "0", .min = 0, .max = 1 << 30,
-             .unit = "samples"),
+    PARAM(BOOL, struct simulate, realtime,
+          "hand frames on when their last sample would have been taken, rather than as fast as possible",
+          .def = "false"),
+    PARAM(REAL, struct simulate, drift_rms,
+          "instead of `drifts`: rates drawn by `seed`, normally distributed with this rms", .def = "0",
+          .min = 0, .max = 1e6, .unit = "cycles per hour"),
+    PARAM(MAPS, struct simulate, carriers,
+          "list of carriers from the ground {freq_mhz, power_db, duty, period_s, start_s, east_m, "
+          "north_m}",
+          .fields = rfi_carrier_params, .size = sizeof(struct rfi_carrier), .max_count = 1000),
+    PARAM(MAPS, struct simulate, impulses,
+          "list of impulses in all channels {start_s, duration_s, power_db, east_m, north_m}",
+          .fields = rfi_impulse_params, .size = sizeof(struct rfi_impulse), .max_count = 1000),
+    PARAM(INT, struct simulate, frame_samples, "samples in a frame; 0: what makes about 1 MiB", .def = "0",
+          .min = 0, .max = 1 << 30, .unit = "samples"),
     {0},
 };
 static const struct br_port outputs[] = {{"out", "E[time][freq][pol][dish], int4x2"}, {0}};
@@ -450,17 +445,6 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "simulate",
-    .summary = "noise, sources, bursts and interference as the telescope's dishes would record them",
-    .description = description,
-    .params = params,
-    .outputs = outputs,
-    .size = sizeof(struct simulate),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(simulate, struct simulate,
+             "noise, sources, bursts and interference as the telescope's dishes would record them",
+             .outputs = outputs);

@@ -1,35 +1,32 @@
 /* unpack - packets as they came to the electric field, and sums of powers on the way. */
 #include "stages/unpack/unpack.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
-#include "stages/common/stage/shape.h"
 #include "stages/unpack_description.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { JOBS_EACH = 8 }; /* of a frame, for each thread: the last ones end nearly together */
 
 static const struct br_param params[] = {
-    BR_PARAM("pols", BR_P_INT, struct unpack, pols,
-             "polarisations; default: as the packets say, or inputs / dishes of the telescope", .min = 1,
-             .max = 64),
-    BR_PARAM(
-        "order", BR_P_CHOICE, struct unpack, order,
-        "what the number of an input means (inputs are counted source after source, and in a source as its "
-        "packets have them): pol x dishes + dish, or dish x pols + pol",
-        .def = "pol_dish", .choices = unpack_orders),
-    BR_PARAM(
-        "positions", BR_P_INTS, struct unpack, positions,
-        "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
-        "that no input has are zero",
-        .min = -1, .max = 1 << 24),
-    BR_PARAM("sums", BR_P_INT, struct unpack, sums,
-             "block of the sums of powers, the second output: a multiple of a packet's samples that divides "
-             "the frame",
-             .unit = "samples", .min = 1, .max = BR_UNPACK_MAX_SUM),
-    BR_PARAM("threads", BR_P_INT, struct unpack, threads,
-             "on the CPU: of the pipeline's threads those that share a frame; 0: all", .def = "0", .min = 0,
-             .max = UNPACK_PLANS),
+    PARAM(INT, struct unpack, pols,
+          "polarisations; default: as the packets say, or inputs / dishes of the telescope", .min = 1,
+          .max = 64),
+    PARAM(CHOICE, struct unpack, order,
+          "what the number of an input means (inputs are counted source after source, and in a source as its "
+          "packets have them): pol x dishes + dish, or dish x pols + pol",
+          .def = "pol_dish", .choices = unpack_orders),
+    PARAM(INTS, struct unpack, positions,
+          "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
+          "that no input has are zero",
+          .min = -1, .max = 1 << 24),
+    PARAM(INT, struct unpack, sums,
+          "block of the sums of powers, the second output: a multiple of a packet's samples that divides "
+          "the frame",
+          .unit = "samples", .min = 1, .max = BR_UNPACK_MAX_SUM),
+    PARAM(INT, struct unpack, threads,
+          "on the CPU: of the pipeline's threads those that share a frame; 0: all", .def = "0", .min = 0,
+          .max = UNPACK_PLANS),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "packets as they came (capture, replay of pcap)"}, {0}};
@@ -245,20 +242,5 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return status == BR_OK ? BR_CONSUMED | BR_PRODUCED : status;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "unpack",
-    .summary = "packets as they came to the electric field",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS,
-    .size = sizeof(struct unpack),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-};
+STAGE_EXPORT(unpack, struct unpack, "packets as they came to the electric field", .inputs = inputs,
+             .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS, .memory = memory);

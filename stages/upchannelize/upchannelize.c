@@ -1,12 +1,12 @@
 /* upchannelize - finer frequency channels by a polyphase filterbank, one plan per zone of the band. */
 #include "kernels/upchannelize/upchannelize.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/upchannelize_description.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,25 +33,25 @@ struct upchannelize {
 };
 
 static const struct br_param zone_params[] = {
-    BR_PARAM("channels", BR_P_INT, struct zone_param, channels, "coarse channels in this zone",
-             .required = true, .min = 1, .max = 1 << 20),
-    BR_PARAM("factor", BR_P_INT, struct zone_param, factor,
-             "fine channels per coarse channel, U: a power of two", .required = true, .min = 1, .max = 128),
+    PARAM(INT, struct zone_param, channels, "coarse channels in this zone", .required = true, .min = 1,
+          .max = 1 << 20),
+    PARAM(INT, struct zone_param, factor, "fine channels per coarse channel, U: a power of two",
+          .required = true, .min = 1, .max = 128),
     {0},
 };
 static const struct br_param params[] = {
-    BR_PARAM("factor", BR_P_INT, struct upchannelize, factor,
-             "fine channels per coarse channel, U: 1, 2, 4, ... 128; for the whole band", .def = "0",
-             .min = 0, .max = 128),
-    BR_PARAM("zones", BR_P_MAPS, struct upchannelize, zones,
-             "list of {channels, factor} that covers the band, in the input's order", .fields = zone_params,
-             .size = sizeof(struct zone_param)),
-    BR_PARAM("taps", BR_P_INT, struct upchannelize, taps, "length of the filter in output samples, M",
-             .def = "4", .min = 1, .max = 32),
-    BR_PARAM("window", BR_P_REALS, struct upchannelize, window,
-             "M U filter weights instead of the sinc-Hanning window; only with one factor"),
-    BR_PARAM("gain", BR_P_REALS, struct upchannelize, gain,
-             "U gains, one per fine channel, or one for all; default sqrt(U), which keeps the rms of noise"),
+    PARAM(INT, struct upchannelize, factor,
+          "fine channels per coarse channel, U: 1, 2, 4, ... 128; for the whole band", .def = "0", .min = 0,
+          .max = 128),
+    PARAM(MAPS, struct upchannelize, zones,
+          "list of {channels, factor} that covers the band, in the input's order", .fields = zone_params,
+          .size = sizeof(struct zone_param)),
+    PARAM(INT, struct upchannelize, taps, "length of the filter in output samples, M", .def = "4", .min = 1,
+          .max = 32),
+    PARAM(REALS, struct upchannelize, window,
+          "M U filter weights instead of the sinc-Hanning window; only with one factor"),
+    PARAM(REALS, struct upchannelize, gain,
+          "U gains, one per fine channel, or one for all; default sqrt(U), which keeps the rms of noise"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2"}, {0}};
@@ -433,24 +433,7 @@ static int stop(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "upchannelize",
-    .summary = "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .outputs = outputs,
-    .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
-    .size = sizeof(struct upchannelize),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .memory = memory,
-    .stop = stop,
-    .updates = updates,
-    .prepare = prepare,
-    .commit = commit,
-    .discard = discard,
-};
+STAGE_EXPORT(upchannelize, struct upchannelize,
+             "finer frequency channels (polyphase filterbank), by one factor or zone by zone",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS,
+             .memory = memory, .updates = updates, .prepare = prepare, .commit = commit, .discard = discard);

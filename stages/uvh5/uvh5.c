@@ -5,8 +5,8 @@
 #include "formats/uvh5/write.h"
 
 #include "formats/uvh5/apparent.h"
-#include "runtime/stage_updates.h"
 #include "stages/common/stage/earlier.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/common/stage/writing.h"
@@ -32,27 +32,24 @@ struct uvh5 {
 
 static const char *const orientations[] = {"unknown", "east", "north", NULL};
 static const struct br_param params[] = {
-    BR_PARAM("directory", BR_P_PATH, struct uvh5, directory,
-             "where the files go; it is made if there is none" NAMES_HELP, .def = "."),
-    BR_PARAM("prefix", BR_P_STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5" NAMES_HELP,
-             .def = "vis"),
-    BR_PARAM("integrations", BR_P_INT, struct uvh5, integrations, "integrations in a file; 0: all in one",
-             .def = "60", .min = 0, .max = 1e9),
-    BR_PARAM("npol", BR_P_INT, struct uvh5, npol,
-             "polarisations of a dish; 0: what the number of baselines tells", .def = "0", .min = 0,
-             .max = 2),
-    BR_PARAM("x_orientation", BR_P_CHOICE, struct uvh5, x_orientation,
-             "where polarisation 0 (x) points; polarisation 1 (y) points the other way", .def = "unknown",
-             .choices = orientations),
-    BR_PARAM("altitude_m", BR_P_REAL, struct uvh5, altitude_m, "height of the site above the ellipsoid",
-             .def = "0", .min = -1000, .max = 10000, .unit = "m"),
-    BR_PARAM("ut1_utc_s", BR_P_REAL, struct uvh5, ut1_utc_s,
-             "UT1 - UTC of the day (IERS); where it is given, sidereal times are written too", .min = -1,
-             .max = 1, .unit = "s"),
-    BR_PARAM("instrument", BR_P_STRING, struct uvh5, instrument, "the backend's name in the header",
-             .def = "beamring"),
-    BR_PARAM("overwrite", BR_P_BOOL, struct uvh5, overwrite,
-             "replace earlier files of this directory and prefix, rather than refuse", .def = "false"),
+    PARAM(PATH, struct uvh5, directory, "where the files go; it is made if there is none" NAMES_HELP,
+          .def = "."),
+    PARAM(STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5" NAMES_HELP, .def = "vis"),
+    PARAM(INT, struct uvh5, integrations, "integrations in a file; 0: all in one", .def = "60", .min = 0,
+          .max = 1e9),
+    PARAM(INT, struct uvh5, npol, "polarisations of a dish; 0: what the number of baselines tells",
+          .def = "0", .min = 0, .max = 2),
+    PARAM(CHOICE, struct uvh5, x_orientation,
+          "where polarisation 0 (x) points; polarisation 1 (y) points the other way", .def = "unknown",
+          .choices = orientations),
+    PARAM(REAL, struct uvh5, altitude_m, "height of the site above the ellipsoid", .def = "0", .min = -1000,
+          .max = 10000, .unit = "m"),
+    PARAM(REAL, struct uvh5, ut1_utc_s,
+          "UT1 - UTC of the day (IERS); where it is given, sidereal times are written too", .min = -1,
+          .max = 1, .unit = "s"),
+    PARAM(STRING, struct uvh5, instrument, "the backend's name in the header", .def = "beamring"),
+    PARAM(BOOL, struct uvh5, overwrite,
+          "replace earlier files of this directory and prefix, rather than refuse", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "V[time][freq][baseline], int32x2 (correlate)"}, {0}};
@@ -201,17 +198,4 @@ static int stop(struct br_stage *stage, void *self)
     return writing_status(stage, w, status);
 }
 
-BR_STAGE_EXPORT = {
-    .abi_version = BR_ABI_VERSION,
-    .type_size = sizeof(struct br_stage_type),
-    .name = "uvh5",
-    .summary = "visibilities into UVH5 files, which pyuvdata reads",
-    .description = description,
-    .params = params,
-    .inputs = inputs,
-    .size = sizeof(struct uvh5),
-    .configure = configure,
-    .start = start,
-    .process = process,
-    .stop = stop,
-};
+STAGE_EXPORT(uvh5, struct uvh5, "visibilities into UVH5 files, which pyuvdata reads", .inputs = inputs);

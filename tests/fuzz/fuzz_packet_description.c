@@ -2,6 +2,7 @@
  * its packet, a layout whose tables stay within a frame, and reads what it writes. */
 #include "formats/packets/header.h"
 #include "formats/packets/layout.h"
+#include "tests/formats/packets/places.h"
 #include "tests/fuzz/pieces.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""What the kinds of hostile input share: the program as a process that must end well, mutations, counts."""
+"""Shared by the kinds of hostile input: the program as a process that must end well, mutations, counts."""
 import collections
 import contextlib
 import os

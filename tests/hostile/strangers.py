@@ -84,7 +84,7 @@ def request(rng):
 
 
 def answer(port, path, patience_s=60):
-    """What a client that knows the node is told."""
+    """The node's answer to a client that knows it."""
     with socket.create_connection(("127.0.0.1", port), timeout=patience_s) as s:
         s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         got = b""

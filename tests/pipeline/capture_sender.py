@@ -152,8 +152,8 @@ def test_flipped_bits_of_headers_do_no_harm():
 
 
 def test_any_board_that_unpack_can_sort():
-    """What packetize sends with an order or with positions, unpack gives back with the same ones; an input
-    that is no dish sends zeros."""
+    """unpack restores what packetize sends with the same order or positions; an input
+    that is not a dish sends zeros."""
     rng = np.random.default_rng(11)
     places = np.concatenate([rng.permutation(22), [-1, -1]])
     rng.shuffle(places)

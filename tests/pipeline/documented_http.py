@@ -1,5 +1,5 @@
-"""docs/http.md against a node: every request that the program has is on the page, and every answer has the
-names and types of the page. `--write` makes the page's answers again."""
+"""docs/http.md and docs/http-steering.md against a node: every request that the program has is on a page, and
+every answer has the names and types of the page. `--write` writes the pages' answers anew."""
 import contextlib
 import json
 import os
@@ -11,7 +11,8 @@ import harness
 from control_common import node
 from wires_common import free_port
 
-PAGE = os.path.join(harness.CONFIG, "..", "docs", "http.md")
+PAGES = [os.path.join(harness.CONFIG, "..", "docs", name) for name in ("http.md", "http-steering.md")]
+TITLE = re.compile(r"^##+ (?=(?:GET|POST|DELETE) /)", re.M)
 PIPELINE = """telescope: {name: example, grid: {m: 2, n: 2}, spacing_m: {m: 8, n: 6},
   dishes: [[0, 0], [0, 1], [1, 0], [1, 1]], latitude_deg: 49.3, longitude_deg: -119.6}
 stream: {epoch_ns: 1700000000000000000, sample_ns: 5120, freq_mhz: {first: 400, step: 0.1953125, count: 4}}
@@ -42,7 +43,7 @@ OPTIONAL = {"finished_ns", "finished", "reason", "latency_s"}  # of what has end
 def sections():
     """[(method, path, request's body, expected code or None, the page's answer or None)]"""
     found = []
-    for section in re.split(r"^### ", open(PAGE).read(), flags=re.M)[1:]:
+    for section in (one for page in PAGES for one in TITLE.split(open(page).read())[1:]):
         section = section.split("\n## ")[0]
         method, path = section.splitlines()[0].split()
         blocks = re.findall(r"(Request|Answer (\d+)):\n(?:```json\n(.*?)```)?", section, re.S)
@@ -104,16 +105,17 @@ def pretty(value, indent=0, room=130):
 
 
 def write(path, answer):
-    """Puts an answer into the page, behind "Answer CODE:" of its section."""
-    text = open(PAGE).read()
+    """Puts an answer into its page, behind "Answer CODE:" of its section."""
     method, where = path
     block = f"```json\n{pretty(short(answer))}\n```\n"
-    head = rf"(### {re.escape(method)} {re.escape(where)}\n(?:(?!### ).)*?Answer \d+:\n)"
-    pattern = head + "(?:```json\n.*?```\n)?"
-    text, n = re.subn(pattern, lambda m: m[1] + block, text, count=1, flags=re.S)
-    assert n == 1, path
-    with open(PAGE, "w") as f:
-        f.write(text)
+    head = rf"(## {re.escape(method)} {re.escape(where)}\n(?:(?!## ).)*?Answer \d+:\n)"
+    pattern, written = head + "(?:```json\n.*?```\n)?", 0
+    for page in PAGES:
+        text, n = re.subn(pattern, lambda m: m[1] + block, open(page).read(), count=1, flags=re.S)
+        written += n
+        with open(page, "w") as f:
+            f.write(text)
+    assert written == 1, path
 
 
 def wait_for_end(n):
@@ -176,7 +178,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         test_answers(writes=True)
     else:
-        if not os.path.exists(PAGE):
+        if not os.path.exists(PAGES[0]):
             print("skipped: no documents here")
             sys.exit(77)
         harness.main([test_answers, test_every_request_is_documented])

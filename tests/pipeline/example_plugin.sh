@@ -13,7 +13,7 @@ prefix=$(meson introspect "$build" --buildoptions |
 DESTDIR=$work meson install -C "$build" --no-rebuild --quiet
 root=$work$prefix
 pc=$(dirname "$(find "$root" -name beamring.pc)")
-export PKG_CONFIG_PATH=$pc PKG_CONFIG_SYSROOT_DIR=$work
+export PKG_CONFIG_PATH=$pc # of a tree that is not at its prefix: the file goes by its own place
 unset LD_LIBRARY_PATH BEAMRING_CONFIG_PATH
 
 mkdir "$work/plugin"
@@ -118,6 +118,11 @@ for program in "$work/moved/bin/beamring" "$work/link" ../../moved/bin/beamring;
     bash -c 'exec -a "$0" "$@"' "$work/elsewhere/bin/beamring" "$program" run "$work/simple.yaml" >/dev/null
     [ -s "$work/moved_out/field_000000.dada" ] || { echo "$program recorded nothing"; exit 1; }
 done
+pth=$(find "$work/moved" -name beamring.pth)
+if [ -n "$pth" ]; then # so does the package for Python
+    python3 -c 'import site, sys; site.addsitedir(sys.argv[1]); p = [d for d in sys.path if d.startswith(sys.argv[2])]
+assert any(d.endswith("/beamring/python") for d in p), sys.path' "$(dirname "$pth")" "$work/moved"
+fi
 PATH=$work/moved/bin:$PATH beamring stages | grep -q '^uvh5 ' || { echo "no stages through PATH"; exit 1; }
 
 # Alone it says where it has looked.

@@ -21,7 +21,7 @@ FORMATS["vdif"] = FORMATS["vdif"].replace("MORE", "vdif_samples: 64, MORE")
 FORMATS["filterbank"] = WRITERS["filterbank"].replace("levels, dir", "levels, beams: [0, 3], dir") \
     .replace("integrate: 16", "integrate: 1")
 FORMATS["uvh5"] = VISIBILITIES.replace("MORE", "integrations: 0, MORE")
-# What a message names; None: nothing, and what is whole in the file counts.
+# The amount that a message names; None: nothing, and the whole part of the file counts.
 NAMED = {"dada": r"the (\d+) samples before that are in the file", "vdif": None, "guppi": None,
          "chime": r"the (\d+) samples before this are there",
          "filterbank": r"the (\d+) bytes before this are good",

@@ -1,4 +1,4 @@
-"""What users get wrong, and what breaks under them: a clear error with its place, the right exit status,
+"""Mistakes of users, and failures around them: a clear error with its place, the right exit status,
 nothing started, and nothing lost that was already taken in."""
 import glob
 import os
@@ -73,7 +73,7 @@ def test_all_errors_at_once():
 
 
 def test_one_mistake_one_message():
-    """What follows from a mistake is not told as another one."""
+    """Consequences of a mistake are not reported as further mistakes."""
     for good, bad in (("in: field, out: fine", "in: feild, out: fine"), ("in: beams, dir", "in: x, dir"),
                       ("in: fine, out", "out"), ("out: grid, ", ""), ("in: fine", "in: [fine, fine]"),
                       ("telescope:", "telescop:"), ("stream:", "streem:"), ("pipeline:", "pipelne:"),
@@ -342,7 +342,7 @@ pipeline:
 
 
 def test_full_output():
-    """What a command says is lost on a full disk: its exit status tells."""
+    """If a full disk loses the output of a command, its exit status tells."""
     with harness.scratch() as d:
         recorded = record_field(d)
         with open(os.path.join(d, "p.yaml"), "w") as f:
@@ -361,7 +361,7 @@ ESCAPES = ["\x1b[2J", "\x1b]0;owned\x07", "\x08\x08", "\x7f", "\x9b31m", "\x0d"]
 
 
 def test_escapes_of_files():
-    """What a file says of itself moves no cursor and renames no terminal: neither do errors that quote it."""
+    """Texts of a file never move the cursor or rename the terminal, nor do errors that quote them."""
     with harness.scratch() as d:
         path = record_field(d)
         with open(path, "rb") as f:

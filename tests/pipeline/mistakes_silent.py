@@ -39,7 +39,7 @@ def test_epoch_in_other_units():
 
 
 def test_units_of_channels():
-    """Of every source: simulate, and capture."""
+    """The warning comes for every source: simulate, and capture."""
     capture = """pipeline:
   - {stage: capture, packet: lwa-snap2, addresses: "127.0.0.1:1", sources: [0], streams: [0],
      frame_samples: 64, out: p}

@@ -228,7 +228,7 @@ def test_statistics_and_journal_are_files():
 
 
 def test_two_at_once():
-    """Of two runs with the same directory and prefix the second is refused, whatever it may overwrite, and
+    """The second of two runs with the same directory and prefix is refused, whatever it may overwrite, and
     harms nothing; others beside it are not. One that was killed is in nobody's way."""
     for name, writer in {**WRITERS, "uvh5": VISIBILITIES}.items():
         endless = FIELD.replace("SEED", "1").replace("samples: 16384", "samples: 100000000000") + \

@@ -1,5 +1,5 @@
-"""What other programs use: documents with --json, pipelines from the standard input, and `info` of every kind
-of file that stages read or write."""
+"""Interfaces for other programs: documents with --json, pipelines from the standard input, and `info` of
+every kind of file that stages read or write."""
 import json
 import os
 import subprocess

@@ -38,7 +38,7 @@ def wait_for(n, name, state="applied"):
 
 
 def kept(n):
-    """What the journal says: each update by its id."""
+    """The contents of the journal: each update by its id."""
     with open(os.path.join(n.directory, "updates.yaml")) as f:
         return {u["id"]: u for u in yaml.safe_load(f)["updates"]}
 
@@ -209,7 +209,7 @@ def refused(directory, words, text=PIPELINE, one=0):
         again.process.kill()
 
 
-# What is done to the file, and what is said of it; nothing else that stands in it is.
+# A change of the file and the message about it, which quotes nothing else of the file.
 ANOTHER = "it is of another pipeline, with a stage 'three'"
 UPDATE = "expected an update as beamring writes it"
 NONE = "this is not a journal of updates"
@@ -263,7 +263,7 @@ def test_two_nodes():
 
 
 def test_not_written():
-    """What cannot be written is said, and the next update tries again."""
+    """A failed write is reported, and the next update tries again."""
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
         obstacle = os.path.join(n.directory, "updates.yaml.new")

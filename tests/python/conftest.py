@@ -1,4 +1,4 @@
-"""What the tests of the package share: recordings of every kind, made once by pipelines in this process."""
+"""Shared by the tests of the package: recordings of every kind, made once by pipelines in this process."""
 
 import os
 import pathlib

@@ -13,7 +13,7 @@ import traceback
 
 
 def run_cell(source, names):
-    """What a cell prints, and the value of its last expression, as a notebook shows it."""
+    """The output of a cell, and the value of its last expression, as a notebook shows it."""
     out, body = io.StringIO(), ast.parse(source).body
     last = (
         body.pop() if body and isinstance(body[-1], ast.Expr) and not source.rstrip().endswith(";") else None

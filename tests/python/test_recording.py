@@ -165,6 +165,8 @@ def test_visibilities(made):
         assert same(v.nsamples.reshape(raw.shape), file["Data/nsamples"][()])
     assert same(v.isel(time=slice(1, 3), freq=slice(2, 4)).data, v.data[1:3, :, 2:4])
     assert same(v.freqs_mhz, [400, 401, 402, 403]) and v.telescope == "toy"
+    shape = "[time {}][baseline {}][freq {}][pol {}]".format(*v.shape)
+    assert repr(v) == f"<beamring.Visibilities toy {shape}, 1 file>"
 
 
 def test_tables(tmp_path):

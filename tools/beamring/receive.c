@@ -36,7 +36,7 @@ struct options {
     long long epoch_ns;
 };
 
-/* What comes, and where it goes. */
+/* The incoming stream, and its files. */
 struct recorder {
     struct br_stream stream;
     struct br_frame frame;

@@ -3,7 +3,6 @@
 #include "buffers/numbers.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* One channel and polarisation. */
 struct scratch {

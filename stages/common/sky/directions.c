@@ -1,39 +1,37 @@
 #include "stages/common/sky/directions.h"
 #include "formats/tables/hdf5_tables.h"
+#include "stages/common/stage/export.h"
 #include "stages/common/stage/shape.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_BEAMS = 1 << 20 };
 
 const struct br_param br_beams_fields[] = {
-    BR_PARAM("grid", BR_P_INTS, struct br_beams_param, grid,
-             "a regular grid of beams: [nx along m (x), ny along n (y)]; beam number = ix x ny + iy",
-             .min = 1, .max = 65536, .min_count = 2, .max_count = 2),
-    BR_PARAM("spacing_deg", BR_P_REALS, struct br_beams_param, spacing_deg,
-             "angle between neighbours of the grid; one number, or [along m, along n]", .unit = "degrees",
-             .min_count = 1, .max_count = 2),
-    BR_PARAM("center", BR_P_REALS, struct br_beams_param, center, "centre of the grid, [along m, along n]",
-             .unit = "degrees", .min_count = 2, .max_count = 2, .min = -90, .max = 90, .def = "[0, 0]"),
-    BR_PARAM("directions", BR_P_REALS, struct br_beams_param, directions,
-             "[[x, y], ...]: direction cosines along m and n", .group = 2, .min_count = 1,
-             .max_count = MAX_BEAMS),
-    BR_PARAM("file", BR_P_PATH, struct br_beams_param, file,
-             "HDF5 file with /beams float64 [beam][2], direction cosines along m and n, and where they move "
-             "/rates float64 [beam][2]"),
-    BR_PARAM("rates", BR_P_REALS, struct br_beams_param, rates,
-             "[[x, y], ...]: how the beams move; one pair for all, or of `directions` one for each",
-             .group = 2, .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
-    BR_PARAM("reference_ns", BR_P_INT, struct br_beams_param, reference_ns,
-             "with rates: Unix time at which the beams point where they are said to; -1: sample 0",
-             .def = "-1", .min = -1, .max = 9e18, .unit = "ns"),
-    BR_PARAM(
-        "every_s", BR_P_REAL, struct br_beams_param, every_s,
-        "with rates: time after which directions are made anew, those of its middle, so that they are off "
-        "by half of what the beams move in it",
-        .def = "1", .min = 1e-6, .max = 1e6, .unit = "s"),
+    PARAM(INTS, struct br_beams_param, grid,
+          "a regular grid of beams: [nx along m (x), ny along n (y)]; beam number = ix x ny + iy", .min = 1,
+          .max = 65536, .min_count = 2, .max_count = 2),
+    PARAM(REALS, struct br_beams_param, spacing_deg,
+          "angle between neighbours of the grid; one number, or [along m, along n]", .unit = "degrees",
+          .min_count = 1, .max_count = 2),
+    PARAM(REALS, struct br_beams_param, center, "centre of the grid, [along m, along n]", .unit = "degrees",
+          .min_count = 2, .max_count = 2, .min = -90, .max = 90, .def = "[0, 0]"),
+    PARAM(REALS, struct br_beams_param, directions, "[[x, y], ...]: direction cosines along m and n",
+          .group = 2, .min_count = 1, .max_count = MAX_BEAMS),
+    PARAM(PATH, struct br_beams_param, file,
+          "HDF5 file with /beams float64 [beam][2], direction cosines along m and n, and where they move "
+          "/rates float64 [beam][2]"),
+    PARAM(REALS, struct br_beams_param, rates,
+          "[[x, y], ...]: how the beams move; one pair for all, or of `directions` one for each", .group = 2,
+          .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
+    PARAM(INT, struct br_beams_param, reference_ns,
+          "with rates: Unix time at which the beams point where they are said to; -1: sample 0", .def = "-1",
+          .min = -1, .max = 9e18, .unit = "ns"),
+    PARAM(REAL, struct br_beams_param, every_s,
+          "with rates: time after which directions are made anew, those of its middle, so that they are off "
+          "by half of what the beams move in it",
+          .def = "1", .min = 1e-6, .max = 1e6, .unit = "s"),
     {0},
 };
 

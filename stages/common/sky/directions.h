@@ -14,6 +14,7 @@
 
 #include "runtime/stage.h"
 #include "stages/common/sky/motion.h"
+#include "stages/common/stage/export.h"
 
 /* Filled in by the loader from YAML. */
 struct br_beams_param {

@@ -1,7 +1,6 @@
 #include "stages/common/stage/made_with.h"
 #include "runtime/stage_updates.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

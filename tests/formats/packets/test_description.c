@@ -3,6 +3,7 @@
 #include "formats/common/sample_clock.h"
 #include "formats/packets/header.h"
 #include "formats/packets/layout.h"
+#include "tests/formats/packets/places.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -211,7 +211,7 @@ static void test_a_million_flipped_bits(void **state)
         for (int r = 0; r < WINDOW_NREASONS; r++) counted += window_count(&w, s, (enum window_reason)r);
     assert_int_equal(counted, packets);
     assert_true(closed >= FLIPS * 3 / SLOTS / BLOCKS - 5);
-    /* A number that is possible cannot be told from a true one: it is rare, and harms nothing but its own
+    /* A possible number looks like a true one: this is rare, and harms nothing but its own
      * samples. */
     print_message("%zu flips, %zu frames, %.2f %% of the slots hold another packet's samples\n",
                   (size_t)flips, (size_t)closed, 100 * (double)wrong / (double)slots);

@@ -132,7 +132,7 @@ static void test_absent(void **state)
     assert_messages(config, "'x' is missing; expected a number (east)\n");
 }
 
-/* What was filled in stays when more is filled in, and goes with the config. */
+/* Filled-in values stay when more are filled in, and go with the config. */
 static void test_lifetime(void **state)
 {
     (void)state;

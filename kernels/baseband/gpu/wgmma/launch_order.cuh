@@ -6,9 +6,9 @@
  * waste: blocks of the next frame could begin one by one as those of this one end.
  *
  * A launch need not wait for launches of its own plan that touch nothing of its inputs
- * and outputs: the host compares addresses with those of the last TOGETHER launches. What the host cannot
- * know is whether these are right before it in the stream, or whether there is something else between,
- * which has to be waited for. The device finds out:
+ * and outputs: the host compares addresses with those of the last TOGETHER launches. The host cannot
+ * know whether these are directly before it in the stream, or whether other work lies between, for
+ * which the launch must wait. The device finds out:
  *
  * - A launch lets the next one begin only once it knows that everything before it has ended, but for
  *   launches of its plan with which it may run concurrently.

@@ -43,8 +43,8 @@ struct barriers {
     barrier weights_full[2][MOST_CHUNKS], weights_empty[2][MOST_CHUNKS];
 };
 
-/* The arguments of a launch. What a block needs to begin comes first: it is in one line of the constants'
- * cache then. */
+/* The arguments of a launch. The arguments for the start of a block come first: they are in one line of the
+ * constants' cache then. */
 struct work {
     unsigned share, more; /* parts of each block, tiles or halves of tiles; the first so many have one more */
     unsigned time_tiles;

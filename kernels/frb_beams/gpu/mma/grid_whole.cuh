@@ -11,8 +11,8 @@
  * Where a team has all beams of a time step, which are then consecutive in memory, it collects them in shared
  * memory and writes whole cache lines; otherwise a warp writes its pieces of 64 bytes.
  *
- * What a warp holds at the end of a time step (`products`), and what another kernel may do with it instead of
- * writing it out: J of the 32 j's from 32 j_block on and the 16 IT i's from first_i on, as
+ * A warp's values at the end of a time step (`products`), which are not written yet:
+ * J of the 32 j's from 32 j_block on and the 16 IT i's from first_i on, as
  *
  *   sum[m][n][4]  register: m, n, r1 r0 <-> i6 i5 i4, j2 j1, i3, j0   thread: t4..t0 <-> i2 i1 i0 j4 j3
  *

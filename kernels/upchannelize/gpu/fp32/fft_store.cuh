@@ -158,7 +158,7 @@ __device__ __forceinline__ unsigned transform_last(const float4 *exchange, const
 #pragma unroll
             for (int v = 0; v < 2; v++) transform<s::LAST>(z[v]);
             if (w.strong || !w.wide_out) {
-                /* bounded, and 0 where it is not wanted, so that it is not counted as clamped */
+                /* bounded, and 0 for unwanted values, so that they do not count as clamped */
 #pragma unroll
                 for (int v = 0; v < 2; v++)
 #pragma unroll

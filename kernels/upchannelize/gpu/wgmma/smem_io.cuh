@@ -249,7 +249,8 @@ struct spectrum {
     unsigned re[2], im[2];
 };
 
-/* Of fine channels u, and of U - 1 - u, from the sums of cos and sin; c_im and s_im are 16 times as large. */
+/* The outputs of fine channels u and U - 1 - u, from the sums of cos and sin; c_im and s_im are 16 times as
+ * large. */
 __device__ __forceinline__ void join_sums(spectrum &low, spectrum &high, const unsigned *c_re,
                                           const unsigned *s_re, const unsigned *c_im, const unsigned *s_im)
 {

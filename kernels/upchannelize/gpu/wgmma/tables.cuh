@@ -22,7 +22,7 @@ size_t matrix_place(int column, unsigned k)
     return br_wgmma_plain_place(static_cast<unsigned>(column), 2 * k, 128, 256) / 2;
 }
 
-/* What sums become levels of fine channel u with, where `unit` of them is a gain of 1; with the other sign,
+/* The factor from sums to levels of fine channel u, where `unit` is a gain of 1; with the other sign,
  * as 7 - level is what is rounded. */
 uint16_t scale_of(const struct br_upchannelize *plan, int u, double unit)
 {
