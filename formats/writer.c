@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const struct writer_format *writer_format_of(const char *name)
@@ -83,6 +85,24 @@ FILE *writer_stream(struct file_writer *w, uint64_t number)
     if (writer_name(w, number) != BR_OK) return NULL;
     w->files++;
     return br_output_stream(w->path, w->overwrite, &w->error);
+}
+
+int writer_end_stream(struct file_writer *w, FILE *file, uint64_t unit, const char *blocks, int why)
+{
+    struct stat info;
+    if (why == 0 && fflush(file) != 0) why = errno;
+    if (why == 0) return fclose(file) == 0 ? BR_OK : writer_failed(w, "complete", w->path, errno);
+    __fpurge(file); /* or closing it would write on */
+    uint64_t whole = fstat(fileno(file), &info) == 0 ? (uint64_t)info.st_size / unit : 0;
+    bool cut = ftruncate(fileno(file), (off_t)(whole * unit)) == 0;
+    fclose(file);
+    if (whole == 0) unlink(w->path);
+    if (whole == 0)
+        return br_fail(&w->error, BR_E_IO,
+                       "cannot write %s: %s; it is removed, and the %llu files before it are whole", w->path,
+                       strerror(why), (unsigned long long)w->files - 1);
+    return br_fail(&w->error, BR_E_IO, "cannot write %s: %s; its first %llu %s are whole%s", w->path,
+                   strerror(why), (unsigned long long)whole, blocks, cut ? ", and nothing follows them" : "");
 }
 
 void writer_to_disk(const struct file_writer *w)

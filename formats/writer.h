@@ -145,6 +145,11 @@ int writer_name(struct file_writer *w, uint64_t number);
 /* Makes that file, and counts it. NULL: w->error. */
 FILE *writer_stream(struct file_writer *w, uint64_t number);
 
+/* Closes that file, with what is still to be written of it. After a failure, `why` (an errno; 0: so far all
+ * is well) or now, the file is cut back to the blocks of `unit` bytes that are whole, and the message says
+ * how many `blocks`; without one it goes. Errors: BR_E_IO. */
+int writer_end_stream(struct file_writer *w, FILE *file, uint64_t unit, const char *blocks, int why);
+
 /* Makes the window's file with room for `bytes`, so that a full disk is known now. The descriptor, or -1:
  * w->error. */
 int writer_reserve(struct file_writer *w, uint64_t bytes);

@@ -118,13 +118,14 @@ int sidecar_hole(struct sidecar *sidecar, uint64_t first, uint64_t count)
 
 int sidecar_close(struct sidecar *sidecar)
 {
-    int fd = sidecar->fd;
+    bool late = sidecar->late;
+    int fd = sidecar->fd, why = fd >= 0 && late && fsync(fd) != 0 ? errno : 0;
     sidecar->fd = -1;
-    if (fd < 0 && sidecar->late && br_output_check(sidecar->path, NULL) == BR_OK) unlink(sidecar->path);
     sidecar->late = false;
-    if (fd >= 0 && close(fd) != 0)
-        return br_fail(&sidecar->error, BR_E_IO, "cannot complete %s: %s", sidecar->path, strerror(errno));
-    return BR_OK;
+    if (fd >= 0 && close(fd) != 0 && why == 0) why = errno;
+    if (late && (fd < 0 || why != 0) && br_output_check(sidecar->path, NULL) == BR_OK) unlink(sidecar->path);
+    if (why == 0) return BR_OK;
+    return br_fail(&sidecar->error, BR_E_IO, "cannot complete %s: %s", sidecar->path, strerror(why));
 }
 
 void sidecar_remove(struct sidecar *sidecar)

@@ -41,7 +41,8 @@ int sidecar_frame(struct sidecar *sidecar, const struct br_stream *stream, const
 /* Base samples that no frame came for. */
 int sidecar_hole(struct sidecar *sidecar, uint64_t first, uint64_t count);
 
-/* Closes the file, if one is open; sidecar_remove removes it as well. */
+/* Closes the file, if one is open; one that was opened late is then on the disk, before its recording gets
+ * its name. sidecar_remove removes it as well. */
 int sidecar_close(struct sidecar *sidecar);
 void sidecar_remove(struct sidecar *sidecar);
 void sidecar_destroy(struct sidecar *sidecar);

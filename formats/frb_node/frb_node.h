@@ -57,6 +57,12 @@ struct frb_node_document {
  * for all senders. Errors: BR_E_FORMAT; the text begins with the key. */
 int frb_node_check(const struct frb_node_document *document, struct br_error *error);
 
+/* The same rules read a second time, from the text itself: `length` bytes, the last one 0, as they go onto
+ * the wire. It shares no code with frb_node_write, frb_node_parse and frb_node_check, so that what one of
+ * these has wrong is found before a receiver finds it. Errors: BR_E_FORMAT; the text begins with the key.
+ * BR_E_NO_MEMORY. / */
+int frb_node_rules(const char *text, size_t length, struct br_error *error);
+
 /* The document as YAML, malloc'ed; *length counts the final 0. Errors: BR_E_FORMAT (not a document that
  * passes the check, or longer than the protocol allows), BR_E_NO_MEMORY. */
 int frb_node_write(const struct frb_node_document *document, char **text, size_t *length,

@@ -13,6 +13,7 @@ enum { HEADER = 4096, MJD_OF_1970 = 40587 };
 struct guppi_out {
     FILE *file;
     uint64_t block; /* samples of the open file's blocks */
+    uint64_t bytes; /* of each, with its header */
 };
 
 /* One sign, OBSBW's, says the order of the channels and the sideband: where the two differ, the file has the
@@ -130,16 +131,21 @@ static size_t reorder(const struct file_writer *f, const struct br_stream *s, co
     return (size_t)(to - out);
 }
 
+/* Completes the current file, if there is one; after a failure (`why`) as far as it goes. */
+static int close_file(struct file_writer *f, int why)
+{
+    struct guppi_out *g = f->state;
+    FILE *file = g->file;
+    g->file = NULL;
+    return file != NULL ? writer_end_stream(f, file, g->bytes, "blocks", why) : BR_OK;
+}
+
 static int put(struct file_writer *f, const struct br_frame *frame)
 {
     const struct br_stream *s = f->stream;
     char text[HEADER];
     struct guppi_out *g = f->state;
-    if (g->file != NULL && frame->samples != g->block) {
-        int closed = fclose(g->file);
-        g->file = NULL;
-        if (closed != 0) return writer_failed(f, "write", f->path, errno);
-    }
+    if (frame->samples != g->block && close_file(f, 0) != BR_OK) return f->error.status;
     g->block = frame->samples;
     if (g->file == NULL) {
         g->file = writer_stream(f, f->files);
@@ -147,16 +153,14 @@ static int put(struct file_writer *f, const struct br_frame *frame)
     }
     size_t head = put_header(f, s, frame->first, frame->samples, text),
            bytes = reorder(f, s, frame, f->bytes);
+    g->bytes = head + bytes;
     if (fwrite(text, 1, head, g->file) == head && fwrite(f->bytes, 1, bytes, g->file) == bytes) return BR_OK;
-    return writer_failed(f, "write", f->path, errno);
+    return close_file(f, errno);
 }
 
 static int stop(struct file_writer *f)
 {
-    struct guppi_out *g = f->state;
-    int status = g->file != NULL && fclose(g->file) != 0 ? writer_failed(f, "write", f->path, errno) : BR_OK;
-    g->file = NULL;
-    return status;
+    return close_file(f, 0);
 }
 
 const struct writer_format guppi_files = {.name = "guppi",

@@ -84,11 +84,7 @@ static int put(struct file_writer *f, const struct br_frame *frame)
     FILE *file = writer_stream(f, f->files);
     if (file == NULL) return f->error.status;
     bool good = fwrite(head, 1, sizeof head, file) == sizeof head && fwrite(data, 1, bytes, file) == bytes;
-    int why = errno;
-    good = fclose(file) == 0 && good;
-    if (good) return BR_OK;
-    if (why != 0) errno = why;
-    return writer_failed(f, "write", f->path, errno);
+    return writer_end_stream(f, file, sizeof head + bytes, "frames", good ? 0 : errno);
 }
 
 const struct writer_format kotekan_files = {.name = "kotekan",

@@ -179,6 +179,14 @@ static uint32_t vdif_seconds(struct vdif_out *v, int64_t unix_second)
     return h.seconds;
 }
 
+/* Completes the file; after a failure (`why`) as far as it goes. */
+static int close_file(struct file_writer *f, struct vdif_out *v, int why)
+{
+    FILE *file = v->file;
+    v->file = NULL;
+    return writer_end_stream(f, file, v->threads * v->frame_bytes, "frames of every thread", why);
+}
+
 /* Writes the VDIF frame of every thread that was being filled. */
 static int flush(struct file_writer *f, struct vdif_out *v)
 {
@@ -209,7 +217,7 @@ static int flush(struct file_writer *f, struct vdif_out *v)
         memcpy(h + 24, "beamring", 8);
     }
     bool good = fwrite(v->bytes, v->frame_bytes, v->threads, v->file) == v->threads;
-    return good ? BR_OK : writer_failed(f, "write", f->path, errno);
+    return good ? BR_OK : close_file(f, v, errno);
 }
 
 /* One time step [freq][element] into place `k` of every thread's payload: offset binary differs in the sign
@@ -249,9 +257,10 @@ static int stop(struct file_writer *f)
 {
     struct vdif_out *v = f->state;
     int status = v->file != NULL ? flush(f, v) : BR_OK;
-    if (v->file != NULL && fclose(v->file) != 0 && status == BR_OK)
-        status = writer_failed(f, "write", f->path, errno);
-    v->file = NULL;
+    if (v->file != NULL) {
+        int closed = close_file(f, v, 0);
+        if (status == BR_OK) status = closed;
+    }
     free(v->bytes);
     v->bytes = NULL;
     return status;

@@ -11,7 +11,7 @@ import time
 import traceback
 import weakref
 
-from . import _core, stage as stages
+from . import _core, _cuda, stage as stages
 from ._stream import Stream
 
 _scripts = {}  # path -> (time of change, classes)
@@ -129,7 +129,7 @@ class _Runner:
 
     def __init__(self, cls, key, pointer, name, device, values, streams, timeout_s):
         self.user = user = cls.__new__(cls)
-        user.name, user.device, user._stage = name, device, pointer
+        user.name, user.device, user._stage, user._other_streams = name, device, pointer, set()
         self.names = [one[0] for one in cls._params()]
         for param, value in zip(self.names, values):
             setattr(user, param, value)
@@ -166,6 +166,8 @@ class _Runner:
         else:
             result = user.process(*inputs, *outputs)
         self.since = 0.0
+        while user._other_streams:  # what comes next reads, or fills anew, what these work on
+            _cuda.order(user._other_streams.pop(), user.cuda_stream)
         if result is None:
             result = stages.CONSUMED | stages.PRODUCED
         if not isinstance(result, int):

@@ -18,6 +18,8 @@ class TapFrame:
     """A frame of a running node, a copy: stream, first, samples, raw (stored elements), valid, side, times.
 
     data: complex64 or float32, times the stream's scale
+    every: the node sends every n-th time step of a frame that is larger than 8 MiB; 1: all of them.  shape,
+        data, valid and times are those of the steps that came
     skipped: base samples that went by between the frame before and this one, because the program, the
         network, or the bound on copying was too slow
     """
@@ -30,6 +32,7 @@ class TapFrame:
         )
         s = self.stream
         self.skipped = max(0, self.first - before) if before is not None else 0
+        self.every = document["every"]
         shape = self.shape
         self.raw = np.frombuffer(
             body, STORED[s.dtype][0], bytes_of(s.dtype, shape) // STORED[s.dtype][0].itemsize
@@ -53,7 +56,7 @@ class TapFrame:
 
     @property
     def shape(self):
-        steps = self.stream.steps(self.first, self.samples)
+        steps = -(-self.stream.steps(self.first, self.samples) // self.every)
         return tuple(steps if a == "time" else n for a, n in zip(self.stream.axes, self.stream.shape))
 
     @property
@@ -63,7 +66,7 @@ class TapFrame:
 
     @property
     def times(self):
-        return self.stream.times_ns(self.first, self.samples).astype("datetime64[ns]")
+        return self.stream.times_ns(self.first, self.samples)[:: self.every].astype("datetime64[ns]")
 
 
 class Dump:
@@ -272,6 +275,8 @@ class Node:
 
         every: of the frames that come, hand out every n-th.  frames: end after so many.  rate_hz: at most
         so many requests a second.  timeout_s: raise TimeoutError where no frame has come for so long.
+        Of a frame larger than 8 MiB come every n-th time steps (`every`).  A queue of zones that have
+        different time steps raises NodeError.
         A frame that this program is too slow for is skipped, and counted in the next one (`skipped`); the
         node never waits.  Ends when the pipeline has ended; raises NodeError when the node goes away.
         """
@@ -285,11 +290,17 @@ class Node:
             code, body = self._ask("GET", f"{where}&from={before if before is not None else start}")
             if code == 409 and (came or self.status["state"] in ("stopped", "failed", "draining")):
                 return
-            if code >= 400:
+            if code >= 400 and code != 503:  # slow clients hold the memory: later
                 raise NodeError(f"tap of '{queue}': {json.loads(body)['error']}", code)
             if code == 200:
                 length = struct.unpack_from("<Q", body)[0]
-                frame = TapFrame(json.loads(body[8 : 8 + length]), memoryview(body)[8 + length :], before)
+                document = json.loads(body[8 : 8 + length])
+                if len({zone["downsample"] for zone in document["stream"]["zones"]}) > 1:
+                    raise NodeError(
+                        f"tap of '{queue}': its zones have different time steps; expected a queue "
+                        "whose steps are equal, such as that behind frb_grid"
+                    )
+                frame = TapFrame(document, memoryview(body)[8 + length :], before)
                 before, waited = frame.first + frame.samples, time.monotonic()
                 came += 1
                 if (came - 1) % every == 0:

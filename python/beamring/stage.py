@@ -5,7 +5,7 @@ import typing
 
 import numpy as np
 
-from . import _core
+from . import _core, _cuda
 from ._coding import STORED, bytes_of, decode, encode, stored_shape
 from ._errors import DeadFrame
 from ._stream import Stream
@@ -250,9 +250,15 @@ class Frame:
         self._complete = False
 
 
+#: DLPack's numbers: CUDA's default stream of old, and a consumer who sees to the order himself
+_LEGACY, _NO_ORDER = 1, -1
+
+
 class DeviceArray:
     """An array in a GPU's memory, on the stage's stream: for CuPy, PyTorch, JAX, Numba by
-    `__cuda_array_interface__` or DLPack.  Work on it belongs on `stage.cuda_stream`, and needs no wait."""
+    `__cuda_array_interface__` or DLPack.  Work on it belongs on `stage.cuda_stream`, and needs no wait.  A
+    stream for which DLPack has handed the array out is ordered behind the stage's, and the stage's behind
+    what `process` has enqueued on it."""
 
     def __init__(self, address, dtype, shape, frame):
         self.shape, self.dtype, self._address, self._frame = shape, STORED[dtype][0], address, frame
@@ -277,12 +283,12 @@ class DeviceArray:
         return 2, self._frame._device
 
     def __dlpack__(self, *, stream=None, **_):
-        own = self._frame._owner.cuda_stream
-        if stream not in (None, -1, own):
-            raise BufferError(
-                f"the data belong to the stage's stream {own:#x}; make it the current one (stage."
-                "cuda_stream) before you take them"
-            )
+        owner, stream = self._frame._owner, _LEGACY if stream is None else stream
+        if stream == 0:
+            raise BufferError("stream 0 is ambiguous; expected 1, 2, -1 or an address")
+        if stream not in (_NO_ORDER, owner.cuda_stream) and self.ptr:
+            _cuda.order(owner.cuda_stream, stream)
+            owner._other_streams.add(stream)
         code = {"i": 0, "u": 1, "f": 2}[self.dtype.kind]
         return _core.dlpack(self.ptr, self._frame._device, code, self.dtype.itemsize * 8, self.shape, self)
 
@@ -309,7 +315,7 @@ class Stage:
 
     #: the stage's name in the pipeline; its GPU, -1 for the CPU; the GPU's stream, a number
     name, device, cuda_stream = "?", -1, 0
-    _stage = 0
+    _stage, _other_streams = 0, frozenset()
 
     def __init_subclass__(cls, **keys):
         super().__init_subclass__(**keys)

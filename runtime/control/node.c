@@ -126,7 +126,7 @@ static void on_begin(void *arg, struct br_run *run, struct br_graph *graph)
 static void on_started(void *arg)
 {
     struct node *node = arg;
-    node->state = NODE_RUNNING;
+    if (node->state == NODE_STARTING) node->state = NODE_RUNNING; /* or it was told to end meanwhile */
     node->threads_run = true;
     node->was_ready = true;
     if (node->server != NULL || node->current.graph->journal != NULL ||

@@ -59,11 +59,17 @@ static void count(struct server *server, unsigned code)
     c->answers[i]++;
 }
 
+static void (*release_of(const struct control_answer *answer))(void *)
+{
+    return answer->release != NULL ? answer->release : free;
+}
+
 static struct MHD_Response *make_response(const struct control_answer *answer)
 {
     struct MHD_Response *response =
         answer->body != NULL
-            ? MHD_create_response_from_buffer(answer->length, answer->body, MHD_RESPMEM_MUST_FREE)
+            ? MHD_create_response_from_buffer_with_free_callback(answer->length, answer->body,
+                                                                 release_of(answer))
             : MHD_create_response_from_buffer(0, (void *)(uintptr_t) "", MHD_RESPMEM_PERSISTENT);
     if (response == NULL) return NULL;
     MHD_add_response_header(response, "Content-Type", answer->type != NULL ? answer->type : "text/plain");
@@ -115,7 +121,7 @@ static enum MHD_Result send_answer(struct server *server, struct MHD_Connection 
                                    const char *header, const char *value)
 {
     struct MHD_Response *response = make_response(answer);
-    if (response == NULL) free(answer->body);
+    if (response == NULL) release_of(answer)(answer->body);
     if (response != NULL && header != NULL) MHD_add_response_header(response, header, value);
     log_request(server, connection, method, path, answer->code);
     enum MHD_Result result = send_response(server, connection, response, answer->code);

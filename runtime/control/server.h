@@ -38,8 +38,9 @@ struct control_request {
 
 struct control_answer {
     unsigned code;
-    const char *type; /* content type; constant */
-    char *body;       /* from malloc; the server frees it */
+    const char *type;            /* content type; constant */
+    char *body;                  /* from malloc; the server frees it */
+    void (*release)(void *body); /* frees it in place of free(); NULL: free() does */
     size_t length;
     bool later; /* server_answer will be called: the rest is not looked at */
 };

@@ -7,7 +7,11 @@
 
 #include "runtime/control/server.h"
 
-enum { TAP_SHARE = 20, TAP_MOST = 64 << 20 /* bytes of a frame */ };
+enum {
+    TAP_SHARE = 20,
+    TAP_MOST = 8 << 20,      /* bytes of a copy; larger frames are thinned */
+    TAPS_MEMORY = 128 << 20, /* bytes of all copies of the process */
+};
 
 struct br_graph;
 struct taps; /* of one pipeline */
@@ -17,9 +21,10 @@ struct taps *taps_make(struct br_graph *graph);
 void taps_free(struct taps *taps);
 
 /* GET /v1/tap?queue=NAME: the last copy, and asks for the next one. The body: the length of a JSON document
- * (8 bytes, little-endian), the document (queue, stream, first, samples, complete, and the bytes of data,
- * valid and side), and those bytes. 204 while there is none yet, or none that begins at or after the
- * sample `from`. */
+ * (8 bytes, little-endian), the document (queue, stream, first, samples, complete, every, and the bytes of
+ * data, valid and side), and those bytes. `every`: the copy has every n-th time step of the frame. 204 while
+ * there is none yet, or none that begins at or after the sample `from`; 413: a frame that is too large and
+ * cannot be thinned; 503: slow clients hold TAPS_MEMORY. Answers share the copy: the loop copies none. */
 void taps_answer(struct taps *taps, const struct control_request *request, struct control_answer *answer);
 
 #endif

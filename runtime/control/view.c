@@ -220,7 +220,7 @@ static void look_at_stage(struct br_view *view, const struct br_stage *stage, si
     s->trouble[sizeof s->trouble - 1] = '\0';
     s->latency_ns = atomic_load_explicit(&c->latency_ns, memory_order_relaxed);
     s->ended = atomic_load(&stage->state->ended);
-    s->held = stage->state->held;
+    if (atomic_load(&stage->graph->state->prepared)) s->held = stage->state->held;
     look_at_waits(view, stage, &view->stage[at], s);
     /* The message is written by the stage's thread: it is looked at when that has ended. */
     s->failed = s->ended && stage->state->error.status != BR_OK && stage->state->error.status != BR_E_STOPPED;

@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <ev.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
@@ -31,6 +33,15 @@ struct br_run {
     uint64_t job_failed_ns; /* when this rank learnt that its job has failed; 0: it has not */
     uint64_t aborted_ns;    /* when everything was told to end at once; 0: not yet */
     uint64_t warned;        /* `since` of the last hang that the user was told of */
+};
+
+/* The start of the stages, in a thread of its own: files are opened and memory is made, which may take long,
+ * and the loop answers meanwhile. */
+struct starter {
+    struct br_run *run;
+    int status;
+    struct br_error error;
+    _Atomic bool done; /* the loop may look at the others */
 };
 
 /* How long threads and GPUs may take to end after an abort. */
@@ -301,6 +312,34 @@ static int leave(struct br_run *run)
     _exit(1);
 }
 
+static void *start_pipeline(void *arg)
+{
+    struct starter *s = arg;
+    s->status = br_pipeline_prepare(s->run->graph, &s->error);
+    atomic_store(&s->done, true);
+    wake_loop(s->run);
+    return NULL;
+}
+
+/* Starts all stages while the loop runs. False: they do not come back, and the run was told to end. */
+static bool start_in_loop(struct br_run *run, struct starter *s)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool other = pthread_create(&thread, NULL, start_pipeline, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!other) start_pipeline(s);
+    while (!atomic_load(&s->done)) {
+        ev_run(run->ev, EVRUN_ONCE);
+        bool late = run->aborted_ns != 0 && br_clock_ns() - run->aborted_ns > GRACE_NS;
+        if (late && !run->graph->state->embedded && !atomic_load(&s->done)) return false;
+    }
+    if (other) pthread_join(thread, NULL);
+    return true;
+}
+
 /* From the start of the stages to the end of their threads; returns the exit status. */
 static int run_stages(struct br_run *run)
 {
@@ -310,9 +349,12 @@ static int run_stages(struct br_run *run)
     struct br_error error = {0};
     int status = 0;
     if (guest->begin != NULL) guest->begin(guest->arg, run, graph);
-    if (br_pipeline_start(graph, &error) != BR_OK) {
-        br_log(graph->log, BR_LOG_ERROR, NULL, "%s", error.text);
-        br_ranks_fail(graph->ranks, 1, error.text);
+    struct starter starter = {.run = run};
+    if (!start_in_loop(run, &starter)) return leave(run);
+    if (starter.status == BR_OK) starter.status = br_pipeline_launch(graph, &starter.error);
+    if (starter.status != BR_OK) {
+        br_log(graph->log, BR_LOG_ERROR, NULL, "%s", starter.error.text);
+        br_ranks_fail(graph->ranks, 1, starter.error.text);
         if (guest->end != NULL) guest->end(guest->arg);
         return 1;
     }

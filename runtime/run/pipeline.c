@@ -139,6 +139,7 @@ static int start_stages(struct br_graph *graph, struct br_error *error)
         struct br_stage *stage = graph->order[s];
         if (stage->type->start == NULL && stage->type->stop == NULL) continue;
         stage->state->start_called = true;
+        atomic_store(&graph->state->starting, stage);
         if (stage->device >= 0) br_gpu_use(stage->device, NULL);
         if (stage->type->start != NULL) status = stage->type->start(stage, stage->self);
         if (status != BR_OK) {
@@ -151,7 +152,7 @@ static int start_stages(struct br_graph *graph, struct br_error *error)
     return status;
 }
 
-int br_pipeline_start(struct br_graph *graph, struct br_error *error)
+int br_pipeline_prepare(struct br_graph *graph, struct br_error *error)
 {
     if (graph->gpu_wanted && graph->ngpus == 0)
         br_log(graph->log, BR_LOG_NOTE, NULL, "%s: all stages run on the CPU", graph->no_gpu.text);
@@ -168,8 +169,16 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
                          (double)br_graph_bytes(graph) / (1 << 20));
         return status;
     }
-    if (status == BR_OK) status = start_stages(graph, error);
-    if (status == BR_OK) status = br_updates_start(graph, error);
+    status = start_stages(graph, error);
+    if (status == BR_OK) atomic_store(&graph->state->prepared, true);
+    if (status != BR_OK) stop_stages(graph);
+    if (status != BR_OK) end_pool(graph);
+    return status;
+}
+
+int br_pipeline_launch(struct br_graph *graph, struct br_error *error)
+{
+    int status = br_updates_start(graph, error);
     if (status == BR_OK) {
         status = start_threads(graph, error);
         if (status != BR_OK) br_pipeline_abort(graph);
@@ -178,6 +187,12 @@ int br_pipeline_start(struct br_graph *graph, struct br_error *error)
     if (status != BR_OK) stop_stages(graph);
     if (status != BR_OK) end_pool(graph);
     return status;
+}
+
+int br_pipeline_start(struct br_graph *graph, struct br_error *error)
+{
+    int status = br_pipeline_prepare(graph, error);
+    return status == BR_OK ? br_pipeline_launch(graph, error) : status;
 }
 
 void br_pipeline_drain(struct br_graph *graph)

@@ -12,9 +12,16 @@ int br_pipeline_build(struct br_graph **graph, struct br_config *config, struct 
 /* NULL is allowed. After br_pipeline_finish, if br_pipeline_start succeeded. */
 void br_pipeline_destroy(struct br_graph *graph);
 
-/* Reserves the queues' memory, calls every stage's start, and starts the threads. On failure everything
- * that was started is stopped again. Errors: BR_E_NO_MEMORY (what was asked), or those of a stage's start;
- * the message names the stage. */
+/* Reserves the queues' memory and calls every stage's start. That may take as long as a disk or a large
+ * memory takes: any thread may do it, and others may look at the graph's counters meanwhile. On failure
+ * everything that was started is stopped again. Errors: BR_E_NO_MEMORY (what was asked), or those of a
+ * stage's start; the message names the stage. */
+int br_pipeline_prepare(struct br_graph *graph, struct br_error *error);
+
+/* Starts the threads of a pipeline that is prepared. Failures and errors as above. */
+int br_pipeline_launch(struct br_graph *graph, struct br_error *error);
+
+/* Both. */
 int br_pipeline_start(struct br_graph *graph, struct br_error *error);
 
 /* Asks sources to end; what is in flight drains. Any thread, any number of times. */

@@ -334,7 +334,8 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     uint64_t gained = atomic_load_explicit(&stage->state->counters.gained, memory_order_relaxed);
     if (gained > 0) fprintf(out, ", \"gained_samples\": %" PRIu64, gained);
     json_memory("memory", &stage->memory, out);
-    json_memory("held", &stage->state->held, out);
+    bool prepared = atomic_load(&stage->graph->state->prepared);
+    json_memory("held", prepared ? &stage->state->held : &(struct br_memory){0}, out);
     fprintf(out,
             ", \"busy_s\": %.6f, \"cpu_s\": %.6f, \"wait_in_s\": %.6f, \"wait_out_s\": %.6f, \"lost\": {",
             (double)t.busy_ns * 1e-9, (double)t.cpu_ns * 1e-9, (double)t.wait_in_ns * 1e-9,

@@ -87,11 +87,13 @@ struct br_graph_state {
     struct br_watched *watched; /* one for each of graph->watch */
     struct br_pool *pool;       /* from start to finish */
     struct br_stage *_Atomic first_failed;
-    _Atomic bool stopping; /* sources are asked to end */
-    bool stop_signalled;   /* under the mutex: the same, for sleepers */
-    bool left_behind;      /* the run ends without some of its threads */
-    _Atomic bool kept;     /* its memory stays, see br_stage_keep_memory */
-    bool embedded;         /* in another program's process: it takes no signals, and must not end it */
+    struct br_stage *_Atomic starting; /* the last one whose start was called */
+    _Atomic bool prepared;             /* all stages have started */
+    _Atomic bool stopping;             /* sources are asked to end */
+    bool stop_signalled;               /* under the mutex: the same, for sleepers */
+    bool left_behind;                  /* the run ends without some of its threads */
+    _Atomic bool kept;                 /* its memory stays, see br_stage_keep_memory */
+    bool embedded; /* in another program's process: it takes no signals, and must not end it */
     pthread_mutex_t mutex;
     pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
     void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */

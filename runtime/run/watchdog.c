@@ -98,6 +98,12 @@ void br_watchdog_leave(struct br_graph *graph)
     graph->state->left_behind = true;
     uint64_t now = br_clock_ns();
     bool named = false;
+    if (!atomic_load(&graph->state->prepared)) {
+        const struct br_stage *starting = atomic_load(&graph->state->starting);
+        br_log(graph->log, BR_LOG_ERROR, starting != NULL ? starting->name : NULL,
+               "start has not come back; the run ends without it");
+        return;
+    }
     for (size_t s = 0; s < graph->nstages; s++) {
         const struct br_stage *stage = graph->order[s];
         if (atomic_load(&stage->state->ended)) continue;

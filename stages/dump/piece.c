@@ -72,10 +72,10 @@ static int prepare_place(struct hand *h, struct dump_file *f, struct br_error *e
     return BR_OK;
 }
 
-/* Gives the complete file its name; else it goes. */
+/* Gives the complete file its name, once it is on the disk; else it goes. */
 static int settle_place(struct dump_file *f, int status, struct br_error *error)
 {
-    if (status == BR_OK) status = br_output_rename(f->part, f->path, error);
+    if (status == BR_OK) status = br_output_publish(f->part, f->path, error);
     if (status != BR_OK && f->writer.files > 0) unlink(f->part);
     return status;
 }

@@ -59,21 +59,19 @@ static int document_failed(struct br_stage *stage, const struct packetize *p, co
     return br_stage_fail_at(stage, param, "%s", error->text);
 }
 
-/* The document of the stream for destination i, and its text, *length bytes with the final 0. The text is
- * read before anybody is connected: receivers end for all their senders when one of them sends a document
- * that breaks a rule. */
+/* The document of the stream for destination i, and its text, *length bytes with the final 0. It is
+ * read twice, by code that shares nothing, before anybody is connected: receivers end for all their senders
+ * when one of them sends a document that breaks a rule. */
 static int make_document(struct br_stage *stage, const struct packetize *p, size_t i,
                          struct frb_node_document *document, char **yaml, size_t *length)
 {
     struct document_param param = document_params(p);
-    struct frb_node_document read = {0};
     struct br_error error = {0};
     *yaml = NULL;
     int status = document_make(document, br_stage_input(stage, 0), &param,
                                (size_t)p->destination[i].first_beam, (size_t)p->destination[i].beams, &error);
     if (status == BR_OK) status = frb_node_write(document, yaml, length, &error);
-    if (status == BR_OK) status = frb_node_parse(&read, *yaml, *length - 1, &error);
-    frb_node_free(&read);
+    if (status == BR_OK) status = frb_node_rules(*yaml, *length, &error);
     if (status == BR_OK) return BR_OK;
     frb_node_free(document);
     free(*yaml);

@@ -99,6 +99,8 @@ def values(line):
 
 # Documents that we refuse although others may accept them: our own counters have 32 bits there.
 OURS = {"zone_nfreq", "seq_per_frb_time_sample"}
+# How a value is spelt is not the rules' business: they read what we write.
+SPELLING = ("anchors", "plain", "is not a number")
 
 
 def test_documents(program):
@@ -112,15 +114,19 @@ def test_documents(program):
         want, refused = expected(text)
         if n % 50 == 0:  # the YAML library is not the arbiter of itself
             assert expected(text, yaml.SafeLoader)[0] == want, text
+        rules, parsed = answer.split("\t")
         if want is None:
-            assert answer.startswith("refused: "), (text, refused, answer)
+            spelling = refused.args[0] == "text" or any(w in str(refused) for w in SPELLING)
+            assert rules.startswith("refused: ") or spelling, (text, refused, answer)
+            assert parsed.startswith("refused: "), (text, refused, answer)
             by_key[refused.args[0]] = by_key.get(refused.args[0], 0) + 1
-        elif answer.startswith("refused: "):
-            assert answer.split()[1].rstrip(
-                ":") in OURS and "2147483648" in answer or "9223372036854775807" in answer, (text, answer)
+        elif parsed.startswith("refused: "):
+            assert parsed.split()[1].rstrip(
+                ":") in OURS and "2147483648" in parsed or "9223372036854775807" in parsed, (text, answer)
         else:
             good += 1
-            assert values(answer) == {k: v if isinstance(v, list) else [v]
+            assert rules == "good", (text, answer)
+            assert values(parsed) == {k: v if isinstance(v, list) else [v]
                                       for k, v in want.items()}, (text, answer)
     assert good > 500 and \
         set(by_key) >= set(frb_document.KEYS), (good, sorted(set(frb_document.KEYS) - set(by_key)))

@@ -1,6 +1,7 @@
 /* bad_disk.c - for tests, to be preloaded: what happens to files below the directory BAD_DISK, as the
  * first word of the file BAD_DISK_DOES says: "full" (no room), "full_late" (it cannot be asked for room,
- * and then has none), "hangs" (until it says something else), or anything else: nothing. */
+ * and then has none), "full_at_end" (it shows when the file is to be on the disk), "hangs" (until it says
+ * something else), or anything else: nothing. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -48,4 +49,16 @@ int fallocate(int fd, int mode, off_t at, off_t bytes)
         return -1;
     }
     return real(fd, mode, at, bytes);
+}
+
+int fsync(int fd)
+{
+    int (*real)(int);
+    *(void **)&real = dlsym(RTLD_NEXT, "fsync");
+    while (does(fd, "hangs")) nanosleep(&(struct timespec){0, 20000000}, NULL);
+    if (does(fd, "full_at_end")) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return real(fd);
 }

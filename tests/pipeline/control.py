@@ -56,6 +56,36 @@ def test_endpoints():
         n.end()
 
 
+def test_a_slow_start():
+    """While a stage starts the node answers, and says that it starts; a stop meanwhile holds; two signals end
+    a process whose start does not come back."""
+    slow = ENDLESS.replace("samples: 1", "start_waits: go, samples: 1")
+    with node(slow, command="serve") as n:
+        go = os.path.join(n.directory, "go")
+        n.wait_until(lambda s: s["state"] == "starting", what="the start")
+        for path in (*ROUTES, "/"):
+            answer = n.get(path)
+            assert answer.code == (503 if path in ("/-/ready", "/readyz") else 200), (path, answer.text)
+        assert n.get("/v1/dumps").code == 409 and n.post("/v1/update", "{}").code >= 400
+        assert n.status()["state"] == "starting" and not n.status()["ready"]
+        open(go, "w").close()
+        n.wait_until(lambda s: s["ready"], what="ready")
+        os.remove(go)
+        assert n.post("/v1/restart").code == 202
+        n.wait_until(lambda s: s["state"] == "starting" and s["restarts"] == 1, what="the start again")
+        assert n.post("/v1/stop").code == 202
+        assert n.status()["state"] == "draining", n.status()
+        open(go, "w").close()
+        n.wait_until(lambda s: s["state"] == "stopped", what="the end")
+        n.end(0)
+    with node(slow) as n:
+        n.wait_until(lambda s: s["state"] == "starting", what="the start")
+        n.process.send_signal(2)
+        n.wait_for_line("once more aborts")
+        n.end(1, sign=2)
+        assert "t_source: error: start has not come back" in n.err, n.err
+
+
 def test_changes_are_logged():
     """Who changes something, and who is refused, stands in the log; who looks does not."""
     with node(ENDLESS, command="serve") as n:
@@ -312,7 +342,7 @@ def test_escapes_of_nodes():
 
 if __name__ == "__main__":
     harness.main([
-        test_endpoints, test_changes_are_logged, test_what_stages_do, test_metrics,
+        test_endpoints, test_a_slow_start, test_changes_are_logged, test_what_stages_do, test_metrics,
         test_numbers_agree_with_the_statistics, test_metrics_page, test_token, test_addresses,
         test_pages_of_others, test_log_level, test_status_command, test_escapes_of_nodes
     ])

@@ -40,7 +40,7 @@ def check_windows(document, start_sample, duration_s, dm, dm_error, ref_mhz):
 
 def test_windows_follow_the_sweep():
     """For reference frequencies above, within and below the band, and a negative dispersion."""
-    with dump_common.dump_node(filled=1.7) as (node, source):
+    with dump_common.dump_node(filled=1.7, halts=True) as (node, source):
         for event, (ref, dm, error) in enumerate([(800, 30, 0.5), (400, 30, 0.5), (600, 20, 0), (1500, 10, 1),
                                                   (600, -15, 2.5), (600, 0, 3), (350.125, 0, 0)]):
             start = node.newest() - 300000
@@ -61,7 +61,7 @@ def test_windows_follow_the_sweep():
 
 def test_what_is_dumped_is_replayed():
     """All files of an event are one recording to `replay`, with what each lacks missing; in both formats."""
-    with dump_common.dump_node() as (node, source):
+    with dump_common.dump_node(halts=True) as (node, source):
         kept = node.dump(id=1, start="earliest", samples=1)["first_sample"]
         ask = dict(start={"sample": kept + 200000}, duration_s=0.03, dm=20, dm_error=1, freq_ref_mhz=650)
         node.dump(id=2, **ask)
@@ -116,18 +116,19 @@ pipeline:
 
 def test_the_future_and_the_past():
     """A dump waits for what is to come; what has gone in part is marked; what is far is refused."""
-    with dump_common.dump_node(filled=1.7) as (node, source):
+    with dump_common.dump_node(filled=1.7, halts=True) as (node, source):
         now = node.newest()
         node.dump(id=1, start={"sample": now + 100000}, samples=20000)
         node.dump(id=2, start={"sample": now + 50000}, samples=200000)
         node.dump(id=3, start={"sample": now + 390625 * 60}, samples=1000)
         kept = node.dump(id=4, start="earliest", samples=1000)["first_sample"]
-        # long enough that much of it is there still when this machine has been slow to ask
         node.dump(id=5, start={"sample": max(kept - 5000, 0)}, samples=250000)
         assert node.dumps(3)[0]["state"] == "waiting"
         free = [node.dump(start="earliest", samples=10)["id"] for _ in range(2)]
         assert free[1] > free[0] >= time.time() - 3600, "numbers that no earlier run has given"
         assert all(node.wait_for(i)["state"] == "done" for i in free)
+        assert node.dumps(1)[0]["state"] == node.dumps(2)[0]["state"] == "waiting"
+        node.go()
         for event, missing in ((1, 0), (2, 0), (5, None)):
             document = node.wait_for(event)
             assert document["state"] == "done", document
@@ -220,7 +221,8 @@ def test_refusals():
 
 def test_kotekans_requests():
     """POST and GET /baseband in kotekan's words: its formula for 400 MHz, widened by the channel's width."""
-    with dump_common.dump_node(dump_common.node_text(format="chime"), filled=1.7) as (node, source):
+    text = dump_common.node_text(format="chime")
+    with dump_common.dump_node(text, filled=1.7, halts=True) as (node, source):
         when_ns = EPOCH_NS + (node.newest() - 400000) * SAMPLE_NS
         request = {"event_id": 77, "start_unix_seconds": when_ns // 10**9, "start_unix_nano": when_ns % 10**9,
                    "duration_nano": 20000000, "dm": 5, "dm_error": 0.5, "file_path": "2026/event_77"}
@@ -290,7 +292,7 @@ def test_upchannelized():
   - {{stage: dump, name: late, in: {{from: fine, history: {{seconds: 0.5}}}}, directory: fine}}
   - {{stage: record, name: all, in: fine, prefix: fine}}
 """)
-    with dump_common.dump_node(text, filled=0.6) as (node, _):
+    with dump_common.dump_node(text, filled=0.6, halts=True) as (node, _):
         answer = node.dump(400, id=1, start="earliest", samples=1000)
         assert "several stages" in answer["error"] and "dump, late" in answer["error"], answer
         answer = node.dump(400, id=1, stage="late", start="earliest", samples=1000, format="chime")

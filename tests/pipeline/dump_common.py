@@ -55,6 +55,18 @@ def node_text(seconds=1.2, more="", **parameters):
 
 
 class DumpNode(control_common.Node):
+    def go(self):
+        """The stream of a node that halts goes on."""
+        open(os.path.join(self.directory, "go"), "w").close()
+
+    def wait_for_halt(self):
+        queue = "field" if harness.DEVICE == "cpu" else "played"
+        stands = lambda q: q["name"] == queue and q["fill"] == q["slots"]
+        end = time.time() + 60
+        while not any(map(stands, self.get("/v1/queues?now").json["queues"])):
+            assert time.time() < end, "the stream does not halt"
+            time.sleep(0.02)
+
     def get(self, path, **more):
         """With a query it is never an answer from before."""
         return super().get(path + ("" if "?" in path else "?now"), **more)
@@ -90,14 +102,22 @@ class DumpNode(control_common.Node):
 
 
 @contextlib.contextmanager
-def dump_node(text=None, filled=1.1, env=None):
+def dump_node(text=None, filled=1.1, env=None, halts=False):
     """A node whose history holds `filled` seconds, and the field that it plays: bytes and validity of PERIOD
-    samples."""
+    samples. With `halts` the stream stands still there until the test lets it go on, so that nothing leaves
+    the history while a slow machine asks for it."""
+    text = text or node_text()
+    if halts:
+        text += f"""  - {{stage: t_sink, name: gate, in: {"field" if harness.DEVICE == "cpu" else "played"},
+     check: false, halt_at: {int(filled / SAMPLE_NS * 1e9)}, halt_until: go}}
+"""
     with harness.scratch() as directory:
         harness.run(directory, MAKE, name="make.yaml")
-        node = DumpNode(directory, text or node_text(), env=env)
+        node = DumpNode(directory, text, env=env)
         try:
             node.wait_past(filled / SAMPLE_NS * 1e9)
+            if halts:
+                node.wait_for_halt()
             yield node, field(os.path.join(directory, "field_000000.dada"))
         finally:
             if node.process.poll() is None:

@@ -49,11 +49,11 @@ def test_a_full_disk():
     with harness.scratch() as control:
         disk = Disk(control)
         with bad_disk_node(control) as (node, source):
-            for event, full in enumerate(("full", "full_late")):
+            for event, full in enumerate(("full", "full_late", "full_at_end")):
                 disk.does(full)
                 for kind in ("dada", "chime"):
                     number = 10 * event + (kind == "chime")
-                    node.dump(id=number, start="earliest", samples=20000, format=kind)
+                    node.dump(id=number, start="earliest", samples=dump_common.PERIOD, format=kind)
                     document = node.wait_for(number)
                     assert document["state"] == "failed", document
                     assert "No space left" in document["reason"], document
@@ -63,7 +63,7 @@ def test_a_full_disk():
             node.dump(id=50, start="earliest", samples=20000)
             document = node.wait_for(50)
             dump_common.check_dada(node.directory, document, source)
-            assert ended(node) == {"done": 1, "empty": 0, "failed": 4, "cancelled": 0}
+            assert ended(node) == {"done": 1, "empty": 0, "failed": 6, "cancelled": 0}
             assert "dump 0: 0 of 4 files are complete: no room for the" in node.err, node.err
             dump_common.check_live(node, source)
 

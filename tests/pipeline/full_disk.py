@@ -16,13 +16,17 @@ import harness
 from overwrite import FIELD, VISIBILITIES, WRITERS
 
 SAMPLES = 65536
-FORMATS = {name: WRITERS[name] for name in ("dada", "vdif", "guppi", "chime")}
+BLOCKS, VDIF_FRAMES = SAMPLES // 1024, SAMPLES // 64
+FORMATS = {name: WRITERS[name] for name in ("dada", "vdif", "guppi", "kotekan", "chime")}
 FORMATS["vdif"] = FORMATS["vdif"].replace("MORE", "vdif_samples: 64, MORE")
 FORMATS["filterbank"] = WRITERS["filterbank"].replace("levels, dir", "levels, beams: [0, 3], dir") \
     .replace("integrate: 16", "integrate: 1")
 FORMATS["uvh5"] = VISIBILITIES.replace("MORE", "integrations: 0, MORE")
-# The amount that a message names; None: nothing, and the whole part of the file counts.
-NAMED = {"dada": r"the (\d+) samples before that are in the file", "vdif": None, "guppi": None,
+# What a message says is whole.
+NAMED = {"dada": r"the (\d+) samples before that are in the file",
+         "vdif": r"its first (\d+) frames of every thread are whole, and nothing follows",
+         "guppi": r"its first (\d+) blocks are whole, and nothing follows",
+         "kotekan": r"it is removed, and the (\d+) files before it are whole",
          "chime": r"the (\d+) samples before this are there",
          "filterbank": r"the (\d+) bytes before this are good",
          "uvh5": r"the (\d+) integrations before this are in it"}
@@ -56,7 +60,7 @@ def prefix(data, whole, what):
 def check_files(name, cut, whole, count):
     """Byte for byte, as far as the message goes."""
     import h5py
-    assert len(cut) == len(whole), (name, cut)
+    assert len(cut) == (count if name == "kotekan" else len(whole)), (name, cut)
     for a, b in zip(cut, whole):
         if name in ("chime", "uvh5"):
             with h5py.File(a) as one, h5py.File(b) as other:
@@ -68,10 +72,11 @@ def check_files(name, cut, whole, count):
         with open(a, "rb") as one, open(b, "rb") as other:
             one, other = one.read(), other.read()
         start = 4096 if name == "dada" else 0  # whose header says at the end how long the file is
-        if count is not None:
-            length = count if name == "filterbank" else 4096 + 32 * count
-            assert len(one) >= length, (name, len(one), count)
-            one = one[:length]
+        length = {"dada": 4096 + 32 * count, "filterbank": count, "vdif": len(other) // VDIF_FRAMES * count,
+                  "guppi": len(other) // BLOCKS * count, "kotekan": len(other)}[name]
+        assert len(one) >= length, (name, len(one), count)
+        assert len(one) == length or name in ("dada", "filterbank"), (name, len(one), length)
+        one = one[:length]
         prefix(one[start:], other[start:], name)
 
 
@@ -100,9 +105,9 @@ def check_one(name, kind, d, whole):
         result = harness.beamring("run", "pipeline.yaml", cwd=d, file_bytes=limit)
         why = "File too large" if limit else "No space left on device"
         assert result.status == 1 and why in result.err, (name, kind, result)
-        found = re.search(NAMED[name], result.err) if NAMED[name] else None
-        assert found or NAMED[name] is None, (name, kind, result)
-        count = int(found[1]) if found else None
+        found = re.search(NAMED[name], result.err)
+        assert found, (name, kind, result)
+        count = int(found[1])
         cut = files_of(d)
         check_files(name, cut, whole, count)
         kept = [shutil.copy(a, f"{d}_{os.path.basename(a)}") for a in cut]
@@ -119,7 +124,7 @@ def test_full_disks():
             whole = files_of(os.path.join(d, "whole"))
             done = {kind: check_one(name, kind, os.path.join(d, kind), whole)
                     for kind in ("limit", "tmpfs", "ext4")}
-            print(f"{name}: " + ", ".join(f"{kind} {'left out' if one is None else one[0] or ''}"
+            print(f"{name}: " + ", ".join(f"{kind} {'left out' if one is None else one[0]}"
                                           for kind, one in done.items()))
             pairs += [pair for one in done.values() if one for pair in one[1]]
         read_by_others(pairs)

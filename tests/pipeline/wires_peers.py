@@ -163,40 +163,53 @@ def record_levels(d, duration=0.5, beams="[2, 4]"):
     return recorded_levels(os.path.join(d, "q_000000.dada"))
 
 
-def replay_levels(more, realtime="true"):
+def replay_levels(more, realtime="true", loop=1):
     return f"""
 include: {CONFIG}/telescopes/pathfinder.yaml
 pipeline:
-  - {{stage: replay, files: q_*.dada, realtime: {realtime}, out: q}}
+  - {{stage: replay, files: q_*.dada, realtime: {realtime}, loop: {loop}, out: q}}
   - {{stage: packetize, in: q, format: frb-node, idle_s: 0.2, {more}}}
 """
 
 
 def test_frb_node_reconnect():
     """A receiver that resets the connection after a few minichunks: the sender comes back, and seq has a gap,
-    but never goes back."""
+    but never goes back. The recording is played until that has happened, however slow the machine is."""
     with harness.scratch() as d:
-        frames = record_levels(d)
+        frames = record_levels(d, 0.1)
         receiver = frb_node.Receiver(connections=3, cut_after={0: 5, 1: 8})
-        result = harness.run(
-            d, replay_levels(f"""retry_s: 0.1, destinations: [{{address: "{receiver.address}"}}]"""))
+        with open(os.path.join(d, "p.yaml"), "w") as f:
+            f.write(replay_levels(f"""retry_s: 0.1, destinations: [{{address: "{receiver.address}"}}]""",
+                                  loop=0))
+        with subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "p.yaml"], cwd=d, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            try:
+                end = time.time() + 60
+                while (len(receiver.got) < 3 or len(receiver.got[2][2]) < 11) and process.poll() is None:
+                    assert time.time() < end, receiver.got
+                    time.sleep(0.01)
+                process.send_signal(2)
+                said = process.communicate(timeout=60)[0]
+            finally:
+                process.kill()
+        assert process.returncode == 130, said
         got = receiver.finish()
         parts = [chunks for _, _, chunks in got]
         assert len(parts) == 3 and len(parts[0]) == 5 and len(parts[1]) == 8 and len(parts[2]) > 10
         assert got[0][0] == got[1][0] == got[2][0]
         seqs = [seq for part in parts for seq, _, _ in part]
-        assert all(b > a
-                   for a, b in zip(seqs, seqs[1:])) and len(seqs) < len(frames) and seqs[-1] == frames[-1][0]
-        levels = {first: x for first, x, _ in frames}
+        assert all(b > a for a, b in zip(seqs, seqs[1:]))
+        assert parts[1][0][0] > parts[0][-1][0] + STEP and parts[2][0][0] > parts[1][-1][0] + STEP, seqs
+        levels, period = {first: x for first, x, _ in frames}, frames[-1][0] + STEP
         for part in parts:
             for seq, _, x in part:
-                want = levels[seq]
+                want = levels[seq % period]
                 assert np.array_equal(x[..., :want.shape[2]], want) and np.all(x[..., want.shape[2]:] == -8)
-        assert "a destination was not there" in result.out and "3 connections" in result.err, result
+        assert "a destination was not there" in said and "3 connections" in said, said
         receiver = frb_node.Receiver(connections=1, cut_after={0: 5})
         result = harness.run(
-            d, replay_levels(f"""reconnect: false, destinations: [{{address: "{receiver.address}"}}]"""),
-            status=1)
+            d, replay_levels(f"""reconnect: false, destinations: [{{address: "{receiver.address}"}}]""",
+                             loop=0), status=1)
         assert "reconnect: true" in result.err and receiver.address in result.err, result
 
 

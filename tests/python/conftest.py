@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -63,19 +65,21 @@ def in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def program(*args, env=None, cwd=None, timeout=60):
-    import subprocess
-    import sys
-
+def program_env():
+    """So that stages in Python of the program are run by this Python."""
     site = str(pathlib.Path(br.__file__).resolve().parent.parent)
     paths = os.pathsep.join([os.path.dirname(os.path.dirname(br.__file__)), site])
+    return {**os.environ, "BEAMRING_PYTHON": sys.executable, "PYTHONPATH": paths}
+
+
+def program(*args, env=None, cwd=None, timeout=60):
     return subprocess.run(
         [br.program(), *args],
         text=True,
         capture_output=True,
         timeout=timeout,
         cwd=cwd,
-        env={**os.environ, "BEAMRING_PYTHON": sys.executable, "PYTHONPATH": paths, **(env or {})},
+        env={**program_env(), **(env or {})},
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import beamring as br
-from conftest import EPOCH_NS, HEAD, same
+from conftest import EPOCH_NS, HEAD, program_env, same
 
 NODE = HEAD + """
 pipeline:
@@ -50,6 +50,7 @@ def started(folder):
         text=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        env=program_env(),
     )
     try:
         for line in process.stderr:

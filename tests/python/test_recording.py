@@ -92,7 +92,7 @@ def test_slices_read_what_they_say(made):
     one = r.isel(time=slice(10, 20)).raw  # of one file: a map, not a copy
     assert isinstance(one, np.memmap) or isinstance(one.base, np.memmap)
     assert not one.flags.writeable
-    with pytest.raises(KeyError, match="no axis 'beam'"):
+    with pytest.raises(KeyError, match="not an axis 'beam'"):
         r.isel(beam=0)
     with pytest.raises(IndexError):
         r.isel(freq=4)
@@ -124,7 +124,7 @@ def test_a_sparse_recording_of_16_gib_opens_at_once(tmp_path, made):
     os.truncate(path, 4096 + samples * 48)
     code = (
         "import resource, time, beamring as br; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        f"t = time.perf_counter(); r = br.open({str(path)!r}); spent = time.perf_counter() - t\n"
+        f"t = time.process_time(); r = br.open({str(path)!r}); spent = time.process_time() - t\n"
         f"assert r.shape[0] == {samples}, r.shape; x = r.isel(time=slice({samples} - 100, None)).data\n"
         "print(spent, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
     )
@@ -134,8 +134,8 @@ def test_a_sparse_recording_of_16_gib_opens_at_once(tmp_path, made):
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         ).stdout.split(),
     )
-    print(f"open: {spent * 1e3:.1f} ms, {mib:.1f} MiB")
-    assert mib < 64
+    print(f"open: {spent * 1e3:.1f} ms of processor time, {mib:.1f} MiB")
+    assert mib < 64 and spent < 0.05
 
 
 def test_filterbank(made):
@@ -213,12 +213,16 @@ def test_files_of_others_are_played(format):
 def test_xarray(made):
     pytest.importorskip("xarray")
     folder, _ = made
-    x = br.open(str(folder / "field_*.dada")).isel(time=slice(4900, 5100)).to_xarray()
-    assert (
-        x.dims == ("time", "freq", "pol", "dish")
-        and np.isnan(x.values[150]).all()
-        and not np.isnan(x.values[50]).any()
-    )
+    part = br.open(str(folder / "field_*.dada")).isel(time=slice(4900, 5100), freq=slice(1, 3))
+    x = part.to_xarray()
+    assert x.dims == ("time", "freq", "pol", "dish") and x.shape == part.shape
+    assert same(x.time.values, part.times) and same(x.freq.values, [401, 402])
+    assert same(x.coords["valid"].values, part.valid) and x.coords["valid"].dims == ("time", "freq")
+    assert np.isnan(x.values[100:]).all() and same(x.values[:100], part.data[:100])
+    assert (x.attrs["telescope"], x.attrs["sideband"]) == ("toy", "upper")
+    assert same(x.sel(freq=402).isel(time=7).values, part.data[7, 1])
+    beams = br.open(str(folder / "fil" / "*.fil")).to_xarray()
+    assert beams.dims == ("time", "beam", "freq") and beams.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -237,6 +241,24 @@ def test_decode_is_the_inverse_of_encode(dtype):
     if dtype != "int4":
         every = br.encode(values, dtype)[::2, :, ::2]  # not contiguous
         assert same(br.decode(every, dtype), values[::2, :, ::2])
+
+
+def test_decoding_is_half_as_fast_as_copying():
+    """Processor time of this thread over that of NumPy's copy of the same bytes, each the best of some."""
+    stored = np.random.default_rng(1).integers(0, 256, 1 << 21, np.uint8)  # 16 MiB of complex64
+    values, copy = np.empty(stored.shape, np.complex64), np.ones(stored.shape, np.complex64)
+
+    def best(work):
+        spent = []
+        for _ in range(15):
+            before = time.thread_time()
+            work()
+            spent.append(time.thread_time() - before)
+        return min(spent)
+
+    ratio = best(lambda: np.copyto(copy, values)) / best(lambda: br.decode(stored, "int4x2", out=values))
+    print(f"decoding at {ratio:.2f} of the rate of a copy")
+    assert ratio >= 0.5
 
 
 def test_decoding_all_bytes():

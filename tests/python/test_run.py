@@ -154,12 +154,36 @@ def test_fork_and_two_interpreters():
             import _xxsubinterpreters as i
         other = i.create()
         try:
-            words = "try:\\n import beamring._core\\nexcept ImportError as e: print('refused')\\n"
+            words = "try:\\n import beamring._core\\nexcept ImportError: print('refused', flush=True)\\n"
             bad = i.run_string(other, words)
         except Exception as error: bad = error
         print("alive", flush=True)
         """)
-    assert lines[0] == "5000" and lines[-1] == "alive" and code == 0, (lines, err)
+    assert lines == ["5000", "refused", "alive"] and code == 0, (lines, err)
+
+
+def test_a_fork_while_a_pipeline_runs():
+    """The child has the memory of the parent's pipeline and none of its threads: it makes its own."""
+    code, lines, err = run_script(f"""
+        import os, threading, beamring as br
+        begun = threading.Event()
+        class Tell(br.Stage):
+            outputs = ()
+            def process(self, field): begun.set()
+        p = br.Pipeline({ENDLESS!r} + "  - {{stage: python, class: Tell, in: field}}\\n")
+        thread = threading.Thread(target=lambda: p.set("simulate.samples", 2000000).run())
+        thread.start()
+        begun.wait()
+        child = os.fork()
+        if child == 0:
+            q = br.Pipeline({ENDLESS!r}).set("simulate.samples", 5000)
+            print(q.run(collect=["field"])["field"].shape[0], flush=True)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1], flush=True)
+        thread.join()
+        print("ended", flush=True)
+        """)
+    assert lines == ["5000", "0", "ended"] and code == 0, (lines, err)
 
 
 def test_two_pipelines_at_a_time():

@@ -31,6 +31,8 @@ class Power(beamring.Stage):
         steps = power.reshape(-1, self.integrate, *power.shape[1:])
         out.data[...] = getattr(steps, self.kind)(axis=(1, 3))
 '''
+#: Most processor time of a frame, over that of a stage in C.  The rest of the machine takes caches away.
+COST_US = 100
 THREE = SOURCE.replace("samples: 20000", "samples: 12288")
 
 
@@ -322,14 +324,18 @@ def test_a_stage_that_never_returns_ends_by_its_timeout():
 
 
 def test_per_frame_cost():
-    """Processor time of a frame that passes through, over that of nothing at all."""
+    """Processor time of a frame that passes through a stage that does nothing: of the stage's thread, so that
+    a machine that is busy does not matter."""
 
     class Through(br.Stage):
         def process(self, field, out):
             out.samples = out.samples
 
-    source = HEAD + "pipeline:\n  - {stage: simulate, out: field, samples: 8000, seed: 3, frame_samples: 4}\n"
-    stats = run(Through, source).stats
-    cpu = {s["name"]: s["cpu_s"] / 2000 for s in stats["stages"]}
-    print(f"{cpu['python'] * 1e6:.0f} us of processor time a frame")
-    assert cpu["python"] < 1e-3
+    source = HEAD + "pipeline:\n"
+    source += "  - {stage: simulate, out: field, samples: 16000, seed: 3, frame_samples: 4}\n"
+    best = 1.0
+    for _ in range(3):
+        stats = run(Through, source).stats
+        best = min(best, next(s["cpu_s"] for s in stats["stages"] if s["name"] == "python") / 4000)
+    print(f"{best * 1e6:.0f} us of processor time a frame")
+    assert best < COST_US * 1e-6

@@ -1,13 +1,15 @@
-/* Reads documents of the FRB-node protocol and says what it makes of them, for a comparison with a reader
- * that is not ours.
+/* Reads documents of the FRB-node protocol with both of our readers and says what they make of them, for a
+ * comparison with a reader that is not ours.
  *
  * Standard input: u32 length, so many bytes (the final 0 is not among them), again and again. A line for
- * each: the values of all keys, as "key:v,v,..." with reals in hexadecimal, or "refused: why". */
+ * each: the verdict of the rules, a tab, and then the values of all keys, as "key:v,v,..." with reals in
+ * hexadecimal, or "refused: why". */
 #include "formats/frb_node/frb_node.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void print_ints(const char *key, const struct frb_node_ints *list)
 {
@@ -50,7 +52,14 @@ int main(void)
         if (length >= sizeof text || fread(text, 1, length, stdin) != length) return 1;
         text[length] = '\0';
         struct frb_node_document document;
-        struct br_error error = {0};
+        struct br_error rules = {0}, error = {0};
+        if (memchr(text, 0, length) != NULL)
+            fputs("refused: a zero", stdout);
+        else if (frb_node_rules(text, length + 1, &rules) == BR_OK)
+            fputs("good", stdout);
+        else
+            print_refusal(&rules);
+        putchar('\t');
         if (frb_node_parse(&document, text, length, &error) == BR_OK)
             print(&document);
         else

@@ -1,5 +1,4 @@
-/* places.h - where a sample stands in a frame of packets, and whether its packet came: what a layout means.
- * */
+/* places.h - where a sample stands in a frame of packets, and whether its packet came. */
 #ifndef BEAMRING_TESTS_FORMATS_PACKETS_PLACES_H
 #define BEAMRING_TESTS_FORMATS_PACKETS_PLACES_H
 

@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 struct sink {
-    int64_t pause_us, fail_at, hang_at;
+    int64_t pause_us, fail_at, hang_at, halt_at;
+    const char *halt_until;
     bool fail_stop, check;
 };
 
@@ -15,6 +16,9 @@ static const struct br_param params[] = {
              .unit = "us"),
     BR_PARAM("fail_at", BR_P_INT, struct sink, fail_at, "fails at this sample", .def = "-1"),
     BR_PARAM("hang_at", BR_P_INT, struct sink, hang_at, "never comes back from this sample", .def = "-1"),
+    BR_PARAM("halt_at", BR_P_INT, struct sink, halt_at, "takes nothing more from this sample on ...",
+             .def = "-1"),
+    BR_PARAM("halt_until", BR_P_PATH, struct sink, halt_until, "... until this file is there"),
     BR_PARAM("fail_stop", BR_P_BOOL, struct sink, fail_stop, "cannot stop", .def = "false"),
     BR_PARAM("check", BR_P_BOOL, struct sink, check, "looks at the bytes", .def = "true"),
     {0},
@@ -35,6 +39,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (s->fail_at >= 0 && in->first >= (uint64_t)s->fail_at)
         return br_stage_fail(stage, BR_E_IO, "told to fail");
     while (s->hang_at >= 0 && in->first >= (uint64_t)s->hang_at) pause();
+    while (s->halt_at >= 0 && in->first >= (uint64_t)s->halt_at && access(s->halt_until, F_OK) != 0 &&
+           !br_stage_stopping(stage))
+        br_stage_sleep_until(stage, br_clock_ns() + 1000000);
     for (uint64_t i = 0; s->check && i < in->samples; i++)
         if (((const uint8_t *)in->data)[i] != (in->first + i) % 251)
             return br_stage_fail(stage, BR_E_INTERNAL, "wrong byte at sample %llu",

@@ -2,10 +2,12 @@
 #include "tests/runtime/plugins/t_stream.h"
 
 #include <string.h>
+#include <unistd.h>
 
 struct source {
     int64_t samples, frame_samples, fail_at;
     bool ignore_stop, fail_start;
+    const char *start_waits;
     uint64_t next;
 };
 
@@ -18,6 +20,7 @@ static const struct br_param params[] = {
     BR_PARAM("ignore_stop", BR_P_BOOL, struct source, ignore_stop, "goes on when asked to end",
              .def = "false"),
     BR_PARAM("fail_start", BR_P_BOOL, struct source, fail_start, "cannot start", .def = "false"),
+    BR_PARAM("start_waits", BR_P_PATH, struct source, start_waits, "starts once this file is there"),
     {0},
 };
 static const struct br_port outputs[] = {{"out", "bytes"}, {0}};
@@ -32,6 +35,7 @@ static int configure(struct br_stage *stage, void *self)
 static int start(struct br_stage *stage, void *self)
 {
     const struct source *s = self;
+    while (s->start_waits != NULL && access(s->start_waits, F_OK) != 0) usleep(1000);
     return s->fail_start ? br_stage_fail(stage, BR_E_IO, "told not to start") : BR_OK;
 }
 

@@ -1,0 +1,44 @@
+#!/bin/bash
+# Runs tests again and again beside two busy loops, and says which ones fail now and then.
+#
+#   tests/steady.sh [-C BUILD] [-n RUNS] [TEST...]    default: build, 20, the tests that wait for something
+#
+# TEST is a name that meson takes, such as pipeline/dump or 'pipeline/wires_*'. The log of each failure is kept. Exit status 1: a test
+# has failed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=build runs=20
+while getopts C:n: option; do
+    case $option in
+    C) build=$OPTARG ;;
+    n) runs=$OPTARG ;;
+    *) exit 2 ;;
+    esac
+done
+shift $((OPTIND - 1))
+waiting='^pipeline/(capture.*|control|dump.*|hostile_node|interrupts|live_page|ranks_failures|recording_node|service|tutorial|updates_http|wires_.*)$|^runtime/watchdog$'
+[ $# -gt 0 ] || set -- $(meson test -C "$build" --no-rebuild --list 2>/dev/null | sed 's/.* //' | grep -E "$waiting" | sort -u)
+[ $# -gt 0 ] || exit 2
+logs=$(mktemp -d /tmp/steady.XXXXXX)
+loops=()
+trap 'kill "${loops[@]}"' EXIT
+for _ in 1 2; do
+    while :; do :; done &
+    loops+=($!)
+done
+failed=0
+for name in "$@"; do
+    bad=0
+    for ((run = 1; run <= runs; run++)); do
+        log=$logs/${name//[\/*]/_}.$run
+        if meson test -C "$build" --no-rebuild --print-errorlogs --num-processes 1 "$name" >"$log" 2>&1; then
+            rm "$log"
+        else
+            bad=$((bad + 1))
+            echo "  failed: $log"
+        fi
+    done
+    echo "$name: $bad of $runs runs failed"
+    failed=$((failed + bad))
+done
+[ "$failed" = 0 ]
