@@ -119,9 +119,8 @@ static int attributes(struct chime_file *f, hid_t file, const char *path, struct
 
 /* --- the dataset --------------------------------------------------------------------------------- */
 
-/* Reads the filter: none or bitshuffle. */
-static int filters(struct chime_chunks *c, hid_t plist, bool *lz4, uint64_t *block, const char *path,
-                   struct br_error *error)
+/* None, or bitshuffle. */
+static int filters(struct chime_chunks *c, hid_t plist, const char *path, struct br_error *error)
 {
     int n = H5Pget_nfilters(plist);
     if (n <= 0) return BR_OK;
@@ -143,8 +142,8 @@ static int filters(struct chime_chunks *c, hid_t plist, bool *lz4, uint64_t *blo
         return br_fail(error, BR_E_FORMAT, "%s: /baseband is bitshuffled as elements of %u bytes; expected 1",
                        path, values[2]);
     c->bitshuffle = true;
-    *lz4 = compression == COMPRESS_LZ4;
-    *block = nvalues > 3 ? values[3] : 0;
+    c->lz4 = compression == COMPRESS_LZ4;
+    c->block = nvalues > 3 ? values[3] : 0;
     return BR_OK;
 }
 
@@ -208,8 +207,6 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
         good && H5Sget_simple_extent_ndims(space) == 2 && H5Sget_simple_extent_dims(space, dims, NULL) == 2;
     H5D_layout_t layout = good ? H5Pget_layout(plist) : H5D_LAYOUT_ERROR;
     int status = BR_OK;
-    bool lz4 = false;
-    uint64_t block = 0;
     c->rows = dims[0];
     c->columns = dims[1];
     if (!bytes || !flat)
@@ -221,10 +218,8 @@ static int describe_dataset(struct chime_chunks *c, hid_t dataset, uint64_t file
             path, (unsigned long long)c->rows, (unsigned long long)c->columns);
     else if (layout != H5D_CONTIGUOUS && layout != H5D_CHUNKED)
         status = br_fail(error, BR_E_FORMAT, "%s: /baseband is neither contiguous nor chunked", path);
-    if (status == BR_OK) status = filters(c, plist, &lz4, &block, path, error);
+    if (status == BR_OK) status = filters(c, plist, path, error);
     if (status == BR_OK) status = find_chunks(c, dataset, plist, file_bytes, path, error);
-    c->lz4 = lz4;
-    c->block = (size_t)block;
     if (plist >= 0) H5Pclose(plist);
     if (type >= 0) H5Tclose(type);
     if (space >= 0) H5Sclose(space);

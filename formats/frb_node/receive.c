@@ -107,13 +107,7 @@ struct place {
     uint32_t index;
 };
 
-static int by_channel(const void *a, const void *b)
-{
-    int64_t x = ((const struct place *)a)->channel, y = ((const struct place *)b)->channel;
-    return (x > y) - (x < y);
-}
-
-/* Finds the place of each of the sender's channels in the stream. */
+/* Where each of its channels belongs. */
 static bool place_channels(struct frb_receiver *r, struct frb_connection *c)
 {
     const struct frb_node_ints *all = &r->document.freq_channels, *own = &c->document.freq_channels;
@@ -122,10 +116,10 @@ static bool place_channels(struct frb_receiver *r, struct frb_connection *c)
     bool ok = places != NULL && c->channel != NULL;
     if (!ok) br_fail(&r->failure, BR_E_NO_MEMORY, "no memory for %zu channels", all->count);
     for (size_t i = 0; ok && i < all->count; i++) places[i] = (struct place){all->value[i], (uint32_t)i};
-    if (ok) qsort(places, all->count, sizeof *places, by_channel);
+    if (ok) qsort(places, all->count, sizeof *places, order_int64);
     for (size_t i = 0; ok && i < own->count; i++) {
         struct place wanted = {own->value[i], 0},
-                     *found = bsearch(&wanted, places, all->count, sizeof *places, by_channel);
+                     *found = bsearch(&wanted, places, all->count, sizeof *places, order_int64);
         ok = found != NULL || refuse(r, "it sends channel %" PRId64 ", which is not expected", own->value[i]);
         if (ok) c->channel[i] = found->index;
     }
