@@ -11,8 +11,8 @@
  *                            be checked; opens nothing that has side effects. `beamring check` stops
  *                            after configure and memory.
  *   memory     main thread   States what start will reserve. May be NULL.
- *   start      of its own    Allocates and opens files. No data flows yet. The main thread answers requests
- *                            meanwhile. May be NULL.
+ *   start      start thread  Allocates and opens files. No data flows yet. The start thread exists only for
+ *                            this, so that the main thread answers requests meanwhile. May be NULL.
  *   process    stage thread  Called repeatedly, see below. In the steady state it must not allocate. It may
  *                            sleep only in br_stage_sleep_until.
  *   stop       main thread   Called after the thread has ended; closes and frees what start made. Called

@@ -3,8 +3,8 @@
  * Pieces that stay in the processor's caches reach the GPU faster. A source declares in configure that it
  * feeds (br_stage_feeds). If all readers of its output run on one GPU, the runtime puts the source there,
  * unless it has `device: cpu`; from start on, br_stage_device returns the result. On a GPU, process fills its
- * frames through a feed. All functions are for the stage's own thread, and for the main thread in start and
- * stop. */
+ * frames through a feed. All functions are for the stage's own thread, and for the threads that call start
+ * and stop. */
 #ifndef BEAMRING_RUNTIME_STAGE_FEED_H
 #define BEAMRING_RUNTIME_STAGE_FEED_H
 

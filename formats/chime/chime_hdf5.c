@@ -119,7 +119,7 @@ static int attributes(struct chime_file *f, hid_t file, const char *path, struct
 
 /* --- the dataset --------------------------------------------------------------------------------- */
 
-/* None, or bitshuffle. */
+/* Reads the filter: none or bitshuffle. */
 static int filters(struct chime_chunks *c, hid_t plist, const char *path, struct br_error *error)
 {
     int n = H5Pget_nfilters(plist);

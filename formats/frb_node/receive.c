@@ -107,7 +107,7 @@ struct place {
     uint32_t index;
 };
 
-/* Where each of its channels belongs. */
+/* Finds the place of each of the sender's channels in the stream. */
 static bool place_channels(struct frb_receiver *r, struct frb_connection *c)
 {
     const struct frb_node_ints *all = &r->document.freq_channels, *own = &c->document.freq_channels;

@@ -129,7 +129,7 @@ static void check_files(struct br_config *config, const struct br_update_request
             if (file == NULL || stat(file->text, &info) != 0 || S_ISREG(info.st_mode)) continue;
             br_config_error(config, file, "stage '%s': %s: '%.200s' is %s; expected a file",
                             request->stage[i]->name, name, file->text,
-                            S_ISDIR(info.st_mode) ? "a directory" : "no regular file");
+                            S_ISDIR(info.st_mode) ? "a directory" : "not a regular file");
         }
 }
 

@@ -60,7 +60,7 @@ def test_a_slow_start():
     """While a stage starts the node answers, and says that it starts; a stop meanwhile holds; two signals end
     a process whose start does not come back."""
     slow = ENDLESS.replace("samples: 1", "start_waits: go, samples: 1")
-    with node(slow, command="serve") as n:
+    with node(slow, command="serve", starts=False) as n:
         go = os.path.join(n.directory, "go")
         n.wait_until(lambda s: s["state"] == "starting", what="the start")
         for path in (*ROUTES, "/"):
@@ -78,7 +78,7 @@ def test_a_slow_start():
         open(go, "w").close()
         n.wait_until(lambda s: s["state"] == "stopped", what="the end")
         n.end(0)
-    with node(slow) as n:
+    with node(slow, starts=False) as n:
         n.wait_until(lambda s: s["state"] == "starting", what="the start")
         n.process.send_signal(2)
         n.wait_for_line("once more aborts")

@@ -36,9 +36,11 @@ class Answer:
 
 
 class Node:
-    """A running `beamring run` or `serve` with `--control 127.0.0.1:0`; .url is where it listens."""
+    """A running `beamring run` or `serve` with `--control 127.0.0.1:0`, whose stages have started if it
+    `starts`; .url is where it listens."""
 
-    def __init__(self, directory, text, *args, command="run", control="127.0.0.1:0", env=None):
+    def __init__(self, directory, text, *args, command="run", control="127.0.0.1:0", env=None,
+                 starts=True):
         self.directory, self.lines, self.port = directory, [], None
         path = os.path.join(directory, "node.yaml")
         with open(path, "w") as f:
@@ -55,6 +57,10 @@ class Node:
         line = self.wait_for_line("control: http://", 30)
         self.host, port = re.search(r"http://(.*):(\d+)/", line).groups()
         self.port = int(port)
+        with contextlib.suppress(OSError):  # it may be over
+            while starts and (answer := self.get("/v1/status?now")).code == 200 and \
+                    answer.json["state"] == "starting":
+                time.sleep(0.01)
 
     def _read(self):
         for line in self.process.stderr:

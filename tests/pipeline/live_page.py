@@ -130,8 +130,9 @@ def test_graph_and_previews():
         page.run("(document.getElementById('item').value = 70, lookNow())")
         assert page.run("location.hash") == "#queue=field&item=70"
         page.open(n.url + "/#queue=field&item=70")
-        page.run("location.reload()")
-        page.wait("typeof shown != 'undefined' && shown && shown.item == 70 && shown.queue == 'field'")
+        page.run("(window.before = true, location.reload())")
+        page.wait("!window.before && typeof shown != 'undefined' && shown && shown.item == 70 && "
+                  "shown.queue == 'field'")
         page.wait("document.getElementById('under').textContent.startsWith('pol 1, dish 6, ')")
         heads = page.run("[...document.getElementById('stages').parentNode.tHead.rows[0].cells]"
                          ".filter(c => c.offsetParent).map(c => c.textContent)")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -104,7 +105,8 @@ def run_script(text, *, interrupts=0, timeout=60):
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": site},
     )
-    lines = []
+    lines, last = [], threading.Timer(timeout, child.kill)
+    last.start()
     try:
         for line in child.stdout:
             lines.append(line.strip())
@@ -113,6 +115,7 @@ def run_script(text, *, interrupts=0, timeout=60):
                 interrupts -= 1
         _, err = child.communicate(timeout=timeout)
     finally:
+        last.cancel()
         child.kill()
     return child.returncode, lines, err
 
@@ -186,9 +189,30 @@ def test_a_fork_while_a_pipeline_runs():
     assert lines == ["5000", "0", "ended"] and code == 0, (lines, err)
 
 
-def test_two_pipelines_at_a_time():
-    import threading
+def test_a_stage_that_is_stuck_outside_of_python():
+    """No exception reaches it: the watchdog names it, and the second Ctrl-C ends the run without it."""
+    code, lines, err = run_script(
+        f"""
+        import threading, beamring as br
+        class Stuck(br.Stage):
+            outputs = ()
+            def process(self, field):
+                print("now", flush=True)
+                threading.Event().wait()
+        def told(message):
+            if message.level == "warning" and message.stage == "stuck": print("now", flush=True)
+        p = br.Pipeline("watchdog_s: 0.5\\n" + {ENDLESS!r} +
+                        "  - {{stage: python, class: Stuck, name: stuck, in: field, timeout_s: 0}}\\n")
+        try: p.run(on_message=told)
+        except KeyboardInterrupt: print("interrupted", flush=True)
+        import os; os._exit(0)
+        """,
+        interrupts=2,
+    )
+    assert lines[:2] == ["now", "now"] and lines[-1] == "interrupted" and code == 0, (lines, err)
 
+
+def test_two_pipelines_at_a_time():
     found = {}
 
     def work(name):
