@@ -16,9 +16,9 @@ def _call(name, *args):
 
 
 def order(before, after):
-    """What is enqueued on the stream `after` from now on waits for what is on the stream `before` by now.  No
-    host waits.  Streams are numbers (1 and 2: the two default streams) of the thread's current device.
-    Raises RuntimeError."""
+    """Work enqueued on the stream `after` from now on waits for the work that is on the stream `before` now.
+    The host does not wait.  Streams are numbers (1 and 2: the two default streams) of the thread's current
+    device.  Raises RuntimeError."""
     event = ctypes.c_void_p()
     _call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(_NO_TIMES))
     try:
