@@ -98,7 +98,7 @@ int br_stage_message(struct br_stage *stage, struct br_message *message)
 {
     message->channel = channel_of(stage);
     if (!br_ranks_has_messages(stage->graph->ranks))
-        return br_stage_fail(stage, BR_E_INTERNAL, "there is no way for messages");
+        return br_stage_fail(stage, BR_E_INTERNAL, "messages between ranks need --mpi");
     return br_ranks_message(stage->graph->ranks, message);
 }
 
