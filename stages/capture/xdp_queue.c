@@ -1,6 +1,8 @@
 /* xdp_queue.c - see xdp_queue.h. */
 #include "stages/capture/xdp_queue.h"
 
+#include "buffers/clock.h"
+
 #include <errno.h>
 #include <net/if.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 
 /* 4096 bytes are the most that ordinary memory allows. */
 enum { CHUNK = 4096, LEAST_CHUNKS = 512, UNUSED_CHUNKS = 2 };
+#define RELEASE_NS ((uint64_t)1000000000)
 
 static int fail(const struct xdp_queue *q, const char *what, struct br_error *error)
 {
@@ -64,7 +67,13 @@ static int bind_queue(struct xdp_queue *q, enum xdp_copying copying, struct br_e
                               .sxdp_flags = (uint16_t)(mode[copying] | XDP_USE_SG | XDP_USE_NEED_WAKEUP),
                               .sxdp_ifindex = if_nametoindex(q->interface),
                               .sxdp_queue_id = q->number};
-    if (bind(q->fd, (const struct sockaddr *)(const void *)&to, sizeof to) != 0) {
+    /* The kernel releases a queue a little after its receiver has ended, as before a restart. */
+    const uint64_t until = br_clock_ns() + RELEASE_NS;
+    while (bind(q->fd, (const struct sockaddr *)(const void *)&to, sizeof to) != 0) {
+        if (errno == EBUSY && br_clock_ns() < until) {
+            usleep(5000);
+            continue;
+        }
         if (copying == XDP_NO_COPY && errno == EOPNOTSUPP)
             return br_fail(error, BR_E_IO,
                            "the driver of %s hands packets over by a copy: `packet` costs less",
