@@ -102,8 +102,8 @@ def queues(d, there):
     end: a busy machine may let one of the threads wait."""
     fengine = packets.ChordCrs()
     raw = field(fengine, 4)
-    run = node(d, f"backend: xdp, threads: 2, idle_s: 3, receive_buffer: 4194304, hold_samples: {3 * FRAME}",
-               addresses='"10.9.8.1:4000", "*:4001"')
+    run = node(d, "backend: xdp, threads: 2, idle_s: 3, receive_buffer: 4194304, "
+               f"hold_samples: {3 * FRAME}", addresses='"10.9.8.1:4000", "*:4001"')
     sent = [packet for *_, packet in fengine.packets(raw)]
     send(there, sent, 4000, 4001)
     run.finish()
