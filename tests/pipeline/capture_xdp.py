@@ -98,7 +98,7 @@ def in_link(function):
 
 @in_link
 def queues(d, there):
-    """Two threads, two queues, two addresses of one interface: each packet once. No frame is closed before the
+    """Two threads, two queues, two addresses of one interface: each packet once. No frame closes before the
     end: a busy machine may let one of the threads wait."""
     fengine = packets.ChordCrs()
     raw = field(fengine, 4)
