@@ -14,6 +14,9 @@ trap 'rm -rf "$work"' EXIT
 unset LD_LIBRARY_PATH BEAMRING_CONFIG_PATH BEAMRING_PLUGIN_PATH
 mkdir "$work/debs"
 deb=$("$here/tools/package" --build "$build" "$work/debs")
+name=beamring-cpu
+[[ $(ldd "$build/tools/beamring") != *libcudart* ]] || name=beamring
+[ "$(dpkg-deb -f "$deb" Package)" = $name ] || { echo "$deb is not a package $name" && exit 1; }
 depends=$(dpkg-deb -f "$deb" Depends)
 for library in libc6 libhdf5 libyaml libfftw3-single libjansson; do
     [[ $depends == *$library* ]] || { echo "$library is not among: $depends" && exit 1; }
@@ -39,6 +42,9 @@ cat >"$work/inside" <<'INSIDE'
 set -euo pipefail
 work=$1 deb=$2
 mkdir -p /run && rm -rf /run/systemd/system
+for toolkit in /usr/local/cuda-*/; do # most machines have none
+    [ ! -d "$toolkit" ] || mount -t tmpfs none "$toolkit"
+done
 name=$(dpkg-deb -f "$deb" Package)
 dpkg -i "$deb" >/dev/null 2>"$work/said" || { cat "$work/said" && exit 1; }
 [ "$(command -v beamring)" = /usr/bin/beamring ]
