@@ -6,7 +6,7 @@
 #include "buffers/frame.h"
 #include "buffers/hints.h"
 
-/* Why samples that the files hold are not handed on. */
+/* The reasons for which samples in the files are not handed on. */
 enum caller_loss { CALLER_DUPLICATE, CALLER_LATE, CALLER_CORRUPT };
 
 /* For jobs: as br_stage_work of runtime/stage.h. */

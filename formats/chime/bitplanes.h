@@ -1,6 +1,6 @@
 /* bitplanes.h - the inner loop of bitshuffle: bytes from their bits, which stand apart. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_BITPLANES_H
-#define BEAMRING_STAGES_COMMON_FORMATS_BITPLANES_H
+#ifndef BEAMRING_FORMATS_CHIME_BITPLANES_H
+#define BEAMRING_FORMATS_CHIME_BITPLANES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * big-endian numbers, u64 bytes of the whole and u32 bytes of a block; then come the blocks, each behind its
  * u32 big-endian length; the last block may be shorter by multiples of 8 elements, and up to 7 elements that
  * remain are copied. Without compression there is neither header nor lengths. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_BITSHUFFLE_H
-#define BEAMRING_STAGES_COMMON_FORMATS_BITSHUFFLE_H
+#ifndef BEAMRING_FORMATS_CHIME_BITSHUFFLE_H
+#define BEAMRING_FORMATS_CHIME_BITSHUFFLE_H
 
 #include "buffers/error.h"
 

@@ -2,8 +2,8 @@
  * texts.
  *
  * HDF5 must be open for the calling thread alone, or be built for threads. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_CHIME_ATTRIBUTES_H
-#define BEAMRING_STAGES_COMMON_FORMATS_CHIME_ATTRIBUTES_H
+#ifndef BEAMRING_FORMATS_CHIME_CHIME_ATTRIBUTES_H
+#define BEAMRING_FORMATS_CHIME_CHIME_ATTRIBUTES_H
 
 #include "buffers/stream.h"
 

@@ -3,8 +3,8 @@
  * Dataset /baseband: u8 (ntime, ninput), a byte per sample in the coding `chime`, 0 where nothing was
  * written; contiguous, or in chunks that may be compressed by bitshuffle (with or without LZ4). The library
  * is asked where the bytes lie, when the file is opened; reading them is plain I/O that any thread may do. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_CHIME_HDF5_H
-#define BEAMRING_STAGES_COMMON_FORMATS_CHIME_HDF5_H
+#ifndef BEAMRING_FORMATS_CHIME_CHIME_HDF5_H
+#define BEAMRING_FORMATS_CHIME_CHIME_HDF5_H
 
 #include "buffers/error.h"
 #include "buffers/sky.h"

@@ -1,7 +1,7 @@
 /* planes.h - pieces that lie one behind the other, put side by side: channels of a block, or the payloads of
  * several inputs, become rows of a frame. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_PLANES_H
-#define BEAMRING_STAGES_COMMON_FORMATS_PLANES_H
+#ifndef BEAMRING_FORMATS_CHIME_PLANES_H
+#define BEAMRING_FORMATS_CHIME_PLANES_H
 
 #include <stdbool.h>
 #include <stddef.h>

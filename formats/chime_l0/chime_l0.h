@@ -6,8 +6,8 @@
  *
  * Intensity = scale * byte + offset; bytes 0 and 255 are masked. Coarse channel 0 is at 800 MHz, each next
  * one 0.390625 MHz lower; fine channels descend in frequency too. */
-#ifndef BEAMRING_STAGES_COMMON_WIRES_CHIME_L0_H
-#define BEAMRING_STAGES_COMMON_WIRES_CHIME_L0_H
+#ifndef BEAMRING_FORMATS_CHIME_L0_CHIME_L0_H
+#define BEAMRING_FORMATS_CHIME_L0_CHIME_L0_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * commas between them or not, slowest first. A number behind time makes heaps: "pol,freq,time:256" and
  * "TPFT:256" are heaps of 256 samples, one after the other, each [pol][freq][256]. An axis that is not
  * named has length 1. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_AXIS_ORDER_H
-#define BEAMRING_STAGES_COMMON_FORMATS_AXIS_ORDER_H
+#ifndef BEAMRING_FORMATS_COMMON_AXIS_ORDER_H
+#define BEAMRING_FORMATS_COMMON_AXIS_ORDER_H
 
 #include <stdbool.h>
 #include <stddef.h>

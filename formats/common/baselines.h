@@ -2,8 +2,8 @@
  *
  * An input is number pol x dishes + dish. With N inputs, baselines stand row after row of the upper triangle:
  * (0, 0) (0, 1) ... (0, N-1) (1, 1) (1, 2) ...; with autocorrelations alone baseline i is (i, i). */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_BASELINES_H
-#define BEAMRING_STAGES_COMMON_FORMATS_BASELINES_H
+#ifndef BEAMRING_FORMATS_COMMON_BASELINES_H
+#define BEAMRING_FORMATS_COMMON_BASELINES_H
 
 #include "buffers/error.h"
 

@@ -3,8 +3,8 @@
  *   int4x2  two's complement, real part in the low nibble; zero is 0x00
  *   chime   value + 8, real part in the HIGH nibble; zero is 0x88; the byte 0x00 says that the sample is
  * missing vdif    value + 8, real part in the low nibble; zero is 0x88 */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_CODING_H
-#define BEAMRING_STAGES_COMMON_FORMATS_CODING_H
+#ifndef BEAMRING_FORMATS_COMMON_CODING_H
+#define BEAMRING_FORMATS_COMMON_CODING_H
 
 #include <stdbool.h>
 #include <stddef.h>

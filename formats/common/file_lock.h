@@ -1,8 +1,8 @@
 /* file_lock.h - locks on bytes of a file that comes and goes with its users. The system drops the locks of a
  * program that dies; the last one to leave removes the file. Locks of one program count against each other,
  * too. */
-#ifndef BEAMRING_STAGES_COMMON_STAGE_FILE_LOCK_H
-#define BEAMRING_STAGES_COMMON_STAGE_FILE_LOCK_H
+#ifndef BEAMRING_FORMATS_COMMON_FILE_LOCK_H
+#define BEAMRING_FORMATS_COMMON_FILE_LOCK_H
 
 #include "buffers/error.h"
 

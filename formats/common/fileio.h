@@ -1,6 +1,6 @@
 /* fileio.h - reads and writes that are interrupted, or come in parts, and folders with those above them. */
-#ifndef BEAMRING_STAGES_COMMON_STAGE_FILEIO_H
-#define BEAMRING_STAGES_COMMON_STAGE_FILEIO_H
+#ifndef BEAMRING_FORMATS_COMMON_FILEIO_H
+#define BEAMRING_FORMATS_COMMON_FILEIO_H
 
 #include "buffers/error.h"
 

@@ -6,8 +6,8 @@
  * these channels A line covers every time step that its base samples touch. Steps without a line are
  * complete.
  */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_GAPS_H
-#define BEAMRING_STAGES_COMMON_FORMATS_GAPS_H
+#ifndef BEAMRING_FORMATS_COMMON_GAPS_H
+#define BEAMRING_FORMATS_COMMON_GAPS_H
 
 #include "buffers/frame.h"
 

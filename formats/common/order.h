@@ -1,6 +1,6 @@
 /* order.h - how qsort() and bsearch() compare plain numbers. */
-#ifndef BEAMRING_STAGES_COMMON_STAGE_ORDER_H
-#define BEAMRING_STAGES_COMMON_STAGE_ORDER_H
+#ifndef BEAMRING_FORMATS_COMMON_ORDER_H
+#define BEAMRING_FORMATS_COMMON_ORDER_H
 
 #include <stdint.h>
 

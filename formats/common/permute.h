@@ -1,6 +1,6 @@
 /* permute.h - the axes of an array in another order. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_PERMUTE_H
-#define BEAMRING_STAGES_COMMON_FORMATS_PERMUTE_H
+#ifndef BEAMRING_FORMATS_COMMON_PERMUTE_H
+#define BEAMRING_FORMATS_COMMON_PERMUTE_H
 
 #include "buffers/array.h"
 

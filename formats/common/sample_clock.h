@@ -5,8 +5,8 @@
  * file gives its packet, or what the user says. Such a time settles it when it lies within a quarter of a
  * period of one of the times that the counter can mean. Times are Unix nanoseconds, which leave leap
  * seconds out. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_SAMPLE_CLOCK_H
-#define BEAMRING_STAGES_COMMON_FORMATS_SAMPLE_CLOCK_H
+#ifndef BEAMRING_FORMATS_COMMON_SAMPLE_CLOCK_H
+#define BEAMRING_FORMATS_COMMON_SAMPLE_CLOCK_H
 
 #include "buffers/error.h"
 #include "buffers/stream.h"

@@ -2,8 +2,8 @@
  *
  * All parsers take the whole string or nothing: 0 when it is well formed, -1 when it is not (the caller knows
  * which file and field to name). Formatters always terminate and return their buffer. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_TEXT_H
-#define BEAMRING_STAGES_COMMON_FORMATS_TEXT_H
+#ifndef BEAMRING_FORMATS_COMMON_TEXT_H
+#define BEAMRING_FORMATS_COMMON_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* dada.h - the ASCII header of a DADA file: "KEY value" lines, comments after #, padded with zeros to
  * HDR_SIZE bytes. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_DADA_H
-#define BEAMRING_STAGES_COMMON_FORMATS_DADA_H
+#ifndef BEAMRING_FORMATS_DADA_DADA_H
+#define BEAMRING_FORMATS_DADA_DADA_H
 
 #include "buffers/error.h"
 

@@ -1,8 +1,8 @@
 /* recording_describe.h - what the parts of recording_describe share: recording.c (our keys),
  * recording_external.c (files of others), recording_times.c (times and frequencies of both),
  * recording_agree.c (two words for one thing). Nobody else includes it. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_RECORDING_DESCRIBE_H
-#define BEAMRING_STAGES_COMMON_FORMATS_RECORDING_DESCRIBE_H
+#ifndef BEAMRING_FORMATS_DADA_RECORDING_DESCRIBE_H
+#define BEAMRING_FORMATS_DADA_RECORDING_DESCRIBE_H
 
 #include "formats/dada/recording.h"
 

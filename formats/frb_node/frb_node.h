@@ -6,8 +6,8 @@
  * [beam][freq][2] = {scale, offset}; 4-bit [beam][freq][256], two's complement, the even sample in the low
  * nibble, -8 = masked. Value = scale * x + offset. With FRB_NODE_ACK the receiver answers one byte per
  * minichunk: 1 assembled, 0 dropped. */
-#ifndef BEAMRING_STAGES_COMMON_WIRES_FRB_NODE_H
-#define BEAMRING_STAGES_COMMON_WIRES_FRB_NODE_H
+#ifndef BEAMRING_FORMATS_FRB_NODE_FRB_NODE_H
+#define BEAMRING_FORMATS_FRB_NODE_FRB_NODE_H
 
 #include "buffers/error.h"
 #include "buffers/stream.h"

@@ -5,8 +5,8 @@
  * SYNCTIME, so it places a block in time; PIPERBLK says how many a block has, or PKTSIZE how many bytes,
  * else the step from block to block (guppi_times.h). The last OVERLAP samples of a block come again at the
  * start of the next one. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_GUPPI_H
-#define BEAMRING_STAGES_COMMON_FORMATS_GUPPI_H
+#ifndef BEAMRING_FORMATS_GUPPI_GUPPI_H
+#define BEAMRING_FORMATS_GUPPI_GUPPI_H
 
 #include "buffers/error.h"
 #include "buffers/stream.h"

@@ -1,7 +1,7 @@
 /* guppi_times.h - where GUPPI RAW's blocks stand in time, where the headers leave that open: how many
  * packets a block has, and of which packet STT_IMJD, STT_SMJD and STT_OFFS are the time. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_GUPPI_TIMES_H
-#define BEAMRING_STAGES_COMMON_FORMATS_GUPPI_TIMES_H
+#ifndef BEAMRING_FORMATS_GUPPI_GUPPI_TIMES_H
+#define BEAMRING_FORMATS_GUPPI_GUPPI_TIMES_H
 
 #include "formats/guppi/guppi.h"
 

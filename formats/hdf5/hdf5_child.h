@@ -6,8 +6,8 @@
  * library. The child stays for the next file, which is ten times as fast as another one (0.3 instead of 3
  * ms) and spares a pipeline that runs the fork, which may hold up its threads. After a file
  * with which anything is wrong there is a new one. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_HDF5_CHILD_H
-#define BEAMRING_STAGES_COMMON_TABLES_HDF5_CHILD_H
+#ifndef BEAMRING_FORMATS_HDF5_HDF5_CHILD_H
+#define BEAMRING_FORMATS_HDF5_HDF5_CHILD_H
 
 #include "buffers/error.h"
 

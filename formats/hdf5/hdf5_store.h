@@ -9,8 +9,8 @@
  *
  * Without a path the file exists in memory only. Nothing here may run concurrently with another use of HDF5,
  * unless the library is one that locks itself. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_HDF5_STORE_H
-#define BEAMRING_STAGES_COMMON_TABLES_HDF5_STORE_H
+#ifndef BEAMRING_FORMATS_HDF5_HDF5_STORE_H
+#define BEAMRING_FORMATS_HDF5_HDF5_STORE_H
 
 #include "buffers/error.h"
 

@@ -1,7 +1,7 @@
 /* hdf5_types.h - types and the filter that HDF5 does not bring, as h5py writes them, and files of strangers.
  * Types, files and datasets are to be closed; -1 where HDF5 fails. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_HDF5_TYPES_H
-#define BEAMRING_STAGES_COMMON_TABLES_HDF5_TYPES_H
+#ifndef BEAMRING_FORMATS_HDF5_HDF5_TYPES_H
+#define BEAMRING_FORMATS_HDF5_HDF5_TYPES_H
 
 #include "buffers/error.h"
 

@@ -6,8 +6,8 @@
  *   CHORD_METADATA_NEW_BYTES  20872  without them, and with offset_downsampling; every type from uint4x2 on
  *                                    has a code higher by one, behind a new type of bits
  * Integers of -1 mean "not said" in kotekan. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_CHORD_METADATA_H
-#define BEAMRING_STAGES_COMMON_FORMATS_CHORD_METADATA_H
+#ifndef BEAMRING_FORMATS_KOTEKAN_CHORD_METADATA_H
+#define BEAMRING_FORMATS_KOTEKAN_CHORD_METADATA_H
 
 #include "buffers/error.h"
 

@@ -1,7 +1,7 @@
 /* kotekan_array.h - what a frame of kotekan's holds, in the words of our streams, where it is not the
  * electric field as the F-engine gives it: that field upchannelized, or beams. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_KOTEKAN_ARRAY_H
-#define BEAMRING_STAGES_COMMON_FORMATS_KOTEKAN_ARRAY_H
+#ifndef BEAMRING_FORMATS_KOTEKAN_KOTEKAN_ARRAY_H
+#define BEAMRING_FORMATS_KOTEKAN_KOTEKAN_ARRAY_H
 
 #include "buffers/stream.h"
 #include "formats/kotekan/chord_metadata.h"

@@ -11,8 +11,8 @@
  * factor is freq_upchan_factor and step time_downsampling_fpga; T are the upchannelized samples of a time
  * step. (That the factor has T in it is kotekan's way.) half_fpga_sample0 is taps - 1 behind a filterbank of
  * so many taps. Any other stream of one array goes with its own axes in their own order. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_KOTEKAN_ENCODE_H
-#define BEAMRING_STAGES_COMMON_FORMATS_KOTEKAN_ENCODE_H
+#ifndef BEAMRING_FORMATS_KOTEKAN_KOTEKAN_ENCODE_H
+#define BEAMRING_FORMATS_KOTEKAN_KOTEKAN_ENCODE_H
 
 #include "buffers/stream.h"
 #include "formats/common/permute.h"

@@ -1,8 +1,8 @@
 /* kotekan_raw.h - files of kotekan's rawFileWrite: frames as they lay in its buffers, each behind the u32
  * size of its metadata and the metadata. One frame in a file is what kotekan reads back; more are read here.
  */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_KOTEKAN_RAW_H
-#define BEAMRING_STAGES_COMMON_FORMATS_KOTEKAN_RAW_H
+#ifndef BEAMRING_FORMATS_KOTEKAN_KOTEKAN_RAW_H
+#define BEAMRING_FORMATS_KOTEKAN_KOTEKAN_RAW_H
 
 #include "formats/kotekan/chord_metadata.h"
 

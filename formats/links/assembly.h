@@ -4,8 +4,8 @@
  * units, each arriving once. Up to `window` blocks are open at a time. Blocks are handed on in order: the
  * oldest one when it is complete, or when data `window` blocks ahead of it has come, or when the caller
  * flushes. Data for a block that was handed on is late. */
-#ifndef BEAMRING_STAGES_COMMON_WIRES_ASSEMBLY_H
-#define BEAMRING_STAGES_COMMON_WIRES_ASSEMBLY_H
+#ifndef BEAMRING_FORMATS_LINKS_ASSEMBLY_H
+#define BEAMRING_FORMATS_LINKS_ASSEMBLY_H
 
 #include "buffers/error.h"
 #include "buffers/frame.h"

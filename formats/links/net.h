@@ -2,8 +2,8 @@
  *
  * Every socket made here is non-blocking and closed on exec; whoever uses one waits with poll and looks
  * between whether the pipeline stops. Errors name the address as the user wrote it. */
-#ifndef BEAMRING_STAGES_COMMON_WIRES_NET_H
-#define BEAMRING_STAGES_COMMON_WIRES_NET_H
+#ifndef BEAMRING_FORMATS_LINKS_NET_H
+#define BEAMRING_FORMATS_LINKS_NET_H
 
 #include "buffers/error.h"
 

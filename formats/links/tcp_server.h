@@ -7,8 +7,8 @@
  *
  * One thread calls tcp_server_step. Peers are numbered from 0; the caller keeps what it knows of a peer
  * under its number. */
-#ifndef BEAMRING_STAGES_COMMON_WIRES_TCP_SERVER_H
-#define BEAMRING_STAGES_COMMON_WIRES_TCP_SERVER_H
+#ifndef BEAMRING_FORMATS_LINKS_TCP_SERVER_H
+#define BEAMRING_FORMATS_LINKS_TCP_SERVER_H
 
 #include "buffers/error.h"
 #include "formats/links/assembly.h"

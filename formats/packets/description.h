@@ -12,8 +12,8 @@
  *
  * docs/packets.md explains the keys; config/packets/ has a description for each F-engine that is
  * known. */
-#ifndef BEAMRING_STAGES_COMMON_PACKETS_DESCRIPTION_H
-#define BEAMRING_STAGES_COMMON_PACKETS_DESCRIPTION_H
+#ifndef BEAMRING_FORMATS_PACKETS_DESCRIPTION_H
+#define BEAMRING_FORMATS_PACKETS_DESCRIPTION_H
 
 #include "buffers/error.h"
 #include "buffers/stream.h"

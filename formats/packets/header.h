@@ -1,6 +1,6 @@
 /* header.h - reading and writing the header of a packet by its description. */
-#ifndef BEAMRING_STAGES_COMMON_PACKETS_HEADER_H
-#define BEAMRING_STAGES_COMMON_PACKETS_HEADER_H
+#ifndef BEAMRING_FORMATS_PACKETS_HEADER_H
+#define BEAMRING_FORMATS_PACKETS_HEADER_H
 
 #include "formats/packets/description.h"
 

@@ -29,8 +29,8 @@
  *     + channel_offset[f] + input_offset[i]
  * and its receipt bit is bit
  *   input_source[i] x nstreams + channel_stream[f]   of block t / packet_samples. */
-#ifndef BEAMRING_STAGES_COMMON_PACKETS_LAYOUT_H
-#define BEAMRING_STAGES_COMMON_PACKETS_LAYOUT_H
+#ifndef BEAMRING_FORMATS_PACKETS_LAYOUT_H
+#define BEAMRING_FORMATS_PACKETS_LAYOUT_H
 
 #include "formats/packets/description.h"
 

@@ -19,8 +19,8 @@
  * changes. The packets that are taken and expected in a frame depend on the frame alone: it keeps the flags
  * that held when it got memory. A packet for a frame without memory is not taken in any case; in which
  * counter it is, follows from the latest change of its source. */
-#ifndef BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
-#define BEAMRING_STAGES_COMMON_PACKETS_WINDOW_H
+#ifndef BEAMRING_FORMATS_PACKETS_WINDOW_H
+#define BEAMRING_FORMATS_PACKETS_WINDOW_H
 
 #include "buffers/frame.h"
 #include "formats/packets/header.h"

@@ -4,8 +4,8 @@
  * Beams of a grid of nx by ny have the numbers ix * ny + iy. Directions (x, y) are cosines along the grid's
  * axes m (to the north) and n (to the east); azimuth runs from north over east. They stand still: a beam
  * points to the same azimuth and zenith angle all the time. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_BEAM_TABLE_H
-#define BEAMRING_STAGES_COMMON_TABLES_BEAM_TABLE_H
+#ifndef BEAMRING_FORMATS_TABLES_BEAM_TABLE_H
+#define BEAMRING_FORMATS_TABLES_BEAM_TABLE_H
 
 #include "buffers/error.h"
 #include "buffers/stream.h"

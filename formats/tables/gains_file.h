@@ -1,6 +1,6 @@
 /* gains_file.h - what a calibration found, as an HDF5 file that stages read as `gains`. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_GAINS_FILE_H
-#define BEAMRING_STAGES_COMMON_TABLES_GAINS_FILE_H
+#ifndef BEAMRING_FORMATS_TABLES_GAINS_FILE_H
+#define BEAMRING_FORMATS_TABLES_GAINS_FILE_H
 
 #include "buffers/error.h"
 

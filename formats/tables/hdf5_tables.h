@@ -4,8 +4,8 @@
  * be used (not finite, -128 as a weight) is named with its position. Complex numbers are stored as h5py does:
  * {r, i}. Integers must fit the type stated here; floats of any width are converted. Results are malloc'ed
  * and freed by the caller. Not while another thread uses HDF5 (hdf5_child.h). */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_HDF5_TABLES_H
-#define BEAMRING_STAGES_COMMON_TABLES_HDF5_TABLES_H
+#ifndef BEAMRING_FORMATS_TABLES_HDF5_TABLES_H
+#define BEAMRING_FORMATS_TABLES_HDF5_TABLES_H
 
 #include "buffers/error.h"
 #include "buffers/stream.h"

@@ -8,8 +8,8 @@
  * stream's visibilities: those of a lower sideband are the same, those of an upper one the conjugates. DADA
  * recordings of what `correlate` makes hold the stream's as they are; where the dishes stand is the caller's
  * to say. HDF5 files are read in another process (hdf5_child.h). */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_H
-#define BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_H
+#ifndef BEAMRING_FORMATS_TABLES_VISIBILITIES_H
+#define BEAMRING_FORMATS_TABLES_VISIBILITIES_H
 
 #include "buffers/error.h"
 #include "buffers/sky.h"

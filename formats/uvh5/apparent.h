@@ -2,8 +2,8 @@
  *
  * Earth's rotation is UT1, which no computation foretells: ut1_utc_s is UT1 - UTC of the day as the IERS
  * publishes it, at most 0.9 s; a second of it moves the sky by 15 seconds of arc. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_APPARENT_H
-#define BEAMRING_STAGES_COMMON_TABLES_APPARENT_H
+#ifndef BEAMRING_FORMATS_UVH5_APPARENT_H
+#define BEAMRING_FORMATS_UVH5_APPARENT_H
 
 #include "buffers/error.h"
 

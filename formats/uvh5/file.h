@@ -3,8 +3,8 @@
  * After each integration the file is complete and on the disk: all lengths in its header are those of what is
  * there, so that a run that is killed leaves what it had. Nothing here may run concurrently with another use
  * of HDF5, unless the library is one that locks itself. */
-#ifndef BEAMRING_STAGES_UVH5_FILE_H
-#define BEAMRING_STAGES_UVH5_FILE_H
+#ifndef BEAMRING_FORMATS_UVH5_FILE_H
+#define BEAMRING_FORMATS_UVH5_FILE_H
 
 #include "buffers/stream.h"
 #include "formats/common/baselines.h"

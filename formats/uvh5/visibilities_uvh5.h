@@ -1,7 +1,7 @@
 /* visibilities_uvh5.h - one UVH5 file in the process that reads it, which ends afterwards: its memory is
  * left to that. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_UVH5_H
-#define BEAMRING_STAGES_COMMON_TABLES_VISIBILITIES_UVH5_H
+#ifndef BEAMRING_FORMATS_UVH5_VISIBILITIES_UVH5_H
+#define BEAMRING_FORMATS_UVH5_VISIBILITIES_UVH5_H
 
 #include "formats/tables/visibilities.h"
 

@@ -2,8 +2,8 @@
  *
  * A frame holds some time samples of one thread (here: one polarisation of one dish), all channels of a
  * sample together. */
-#ifndef BEAMRING_STAGES_COMMON_FORMATS_VDIF_H
-#define BEAMRING_STAGES_COMMON_FORMATS_VDIF_H
+#ifndef BEAMRING_FORMATS_VDIF_VDIF_H
+#define BEAMRING_FORMATS_VDIF_VDIF_H
 
 #include "buffers/error.h"
 

@@ -35,8 +35,8 @@
  * costs least of those whose weights fit into shared memory (choose() in gpu/wgmma/launch.cu): with D <= 512
  * 96 for 65 to 96 beams, 129 to 192, 257 to 288. Hopper is compute capability 9.0, any GPU 8.0 or newer.
  * params.gpu leaves out rows. docs/kernels.md says how each works. */
-#ifndef BEAMRING_KERNELS_BASEBAND_H
-#define BEAMRING_KERNELS_BASEBAND_H
+#ifndef BEAMRING_KERNELS_BASEBAND_BASEBAND_H
+#define BEAMRING_KERNELS_BASEBAND_BASEBAND_H
 
 #include "kernels/common/kernel.h"
 #include "kernels/common/parallel.h"

@@ -23,8 +23,8 @@
  *
  * A long block is begun, samples are added in any pieces, and it is ended. Bits do not depend on the
  * pieces. */
-#ifndef BEAMRING_KERNELS_FLAG_H
-#define BEAMRING_KERNELS_FLAG_H
+#ifndef BEAMRING_KERNELS_FLAG_FLAG_H
+#define BEAMRING_KERNELS_FLAG_FLAG_H
 
 #include "kernels/common/kernel.h"
 #include "kernels/common/parallel.h"

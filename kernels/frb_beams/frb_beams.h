@@ -33,8 +33,8 @@
  * for float32 32 KiB and 520 bytes for each of 2M + 2N directions (where a block may not, create fails), and
  * for grid_whole.cuh three time steps of the field, U_p and one time step of beams. gpu/launch.cu and
  * gpu/wgmma/launch.cu choose; docs/kernels.md says how each works. */
-#ifndef BEAMRING_KERNELS_FRB_BEAMS_H
-#define BEAMRING_KERNELS_FRB_BEAMS_H
+#ifndef BEAMRING_KERNELS_FRB_BEAMS_FRB_BEAMS_H
+#define BEAMRING_KERNELS_FRB_BEAMS_FRB_BEAMS_H
 
 #include "kernels/common/kernel.h"
 #include "kernels/common/parallel.h"

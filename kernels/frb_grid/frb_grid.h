@@ -45,8 +45,8 @@
  * (fields and the transforms' factors float16, sums float32) and transforms it once for each block.
  * autocorr_1d/ transforms along one axis (float16) and sums the autocorrelation along the other one (sums
  * float32, lags float16). */
-#ifndef BEAMRING_KERNELS_FRB_GRID_H
-#define BEAMRING_KERNELS_FRB_GRID_H
+#ifndef BEAMRING_KERNELS_FRB_GRID_FRB_GRID_H
+#define BEAMRING_KERNELS_FRB_GRID_FRB_GRID_H
 
 #include "kernels/common/kernel.h"
 #include "kernels/common/parallel.h"

@@ -31,8 +31,8 @@
  *
  * Any GPU is one of compute capability 8.0 or newer. gpu/launch.cu chooses; docs/kernels.md says how each
  * works. */
-#ifndef BEAMRING_KERNELS_QUANTIZE_H
-#define BEAMRING_KERNELS_QUANTIZE_H
+#ifndef BEAMRING_KERNELS_QUANTIZE_QUANTIZE_H
+#define BEAMRING_KERNELS_QUANTIZE_QUANTIZE_H
 
 #include "kernels/common/kernel.h"
 #include "kernels/common/parallel.h"

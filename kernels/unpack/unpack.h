@@ -19,8 +19,8 @@
  *   S0 = number of samples that came, S1 = sum of |E|^2, S2 = sum of |E|^4 over those,
  *        per block of sum_samples, channel and position; exact, because |E|^2 <= 128 and a block has at
  *        most BR_UNPACK_MAX_SUM samples */
-#ifndef BEAMRING_KERNELS_UNPACK_H
-#define BEAMRING_KERNELS_UNPACK_H
+#ifndef BEAMRING_KERNELS_UNPACK_UNPACK_H
+#define BEAMRING_KERNELS_UNPACK_UNPACK_H
 
 #include "kernels/common/kernel.h"
 

@@ -44,8 +44,8 @@
  * float16 on tensor cores: levels may differ by one where the unrounded value is within 0.03 of a
  * half level. Fastest where e, row and out are multiples of 16; elsewhere the same kernels take narrow loads
  * and stores. */
-#ifndef BEAMRING_KERNELS_UPCHANNELIZE_H
-#define BEAMRING_KERNELS_UPCHANNELIZE_H
+#ifndef BEAMRING_KERNELS_UPCHANNELIZE_UPCHANNELIZE_H
+#define BEAMRING_KERNELS_UPCHANNELIZE_UPCHANNELIZE_H
 
 #include "kernels/common/kernel.h"
 #include "kernels/common/parallel.h"

@@ -1,6 +1,6 @@
 /* core.h - what the files of the extension share. All of it is in the limited API of Python 3.10. */
-#ifndef BEAMRING_PYTHON_CORE_H
-#define BEAMRING_PYTHON_CORE_H
+#ifndef BEAMRING_PYTHON_SRC_CORE_H
+#define BEAMRING_PYTHON_SRC_CORE_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -1,12 +1,12 @@
-/* loop_time.h - how long the iterations of the loop took. Meanwhile its thread answers no request and heeds
- * no signal. The longest one took as long as the slowest handler, or longer. */
+/* loop_time.h - the duration of the loop's iterations. Requests and signals that arrive during an
+ * iteration wait for its end. The longest iteration takes at least as long as the slowest handler. */
 #ifndef BEAMRING_RUNTIME_CONTROL_LOOP_TIME_H
 #define BEAMRING_RUNTIME_CONTROL_LOOP_TIME_H
 
 #include <ev.h>
 #include <stdint.h>
 
-/* An iteration of the loop shall take less. */
+/* An iteration of the loop should take less. */
 #define LOOP_SLOW_NS UINT64_C(50000000)
 
 struct loop_time {

@@ -9,8 +9,8 @@
  *
  * LOCK. `lock` guards dumps and the writer's state. It is held for microseconds, never while a file is
  * touched. */
-#ifndef BEAMRING_STAGES_DUMP_H
-#define BEAMRING_STAGES_DUMP_H
+#ifndef BEAMRING_STAGES_DUMP_DUMP_H
+#define BEAMRING_STAGES_DUMP_DUMP_H
 
 #include "formats/writer.h"
 #include "runtime/stage.h"

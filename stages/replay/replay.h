@@ -1,6 +1,6 @@
 /* replay.h - what the parts of `replay` share: it finds files, and is the caller of formats/'s readers. */
-#ifndef BEAMRING_STAGES_REPLAY_H
-#define BEAMRING_STAGES_REPLAY_H
+#ifndef BEAMRING_STAGES_REPLAY_REPLAY_H
+#define BEAMRING_STAGES_REPLAY_REPLAY_H
 
 #include "formats/format.h"
 #include "runtime/stage_feed.h"

@@ -1,7 +1,7 @@
 /* option_words.h - messages of a pipeline that a command made itself, in the words of the command's
  * options. */
-#ifndef BEAMRING_TOOLS_OPTION_WORDS_H
-#define BEAMRING_TOOLS_OPTION_WORDS_H
+#ifndef BEAMRING_TOOLS_BEAMRING_OPTION_WORDS_H
+#define BEAMRING_TOOLS_BEAMRING_OPTION_WORDS_H
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* calibration.h - gains of all channels and polarisations from visibilities that were added up. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_CALIBRATION_H
-#define BEAMRING_STAGES_COMMON_TABLES_CALIBRATION_H
+#ifndef BEAMRING_STAGES_COMMON_SKY_CALIBRATION_H
+#define BEAMRING_STAGES_COMMON_SKY_CALIBRATION_H
 
 #include "formats/tables/gains_file.h"
 #include "formats/tables/visibilities.h"

@@ -9,8 +9,8 @@
  *
  * A grid has x_i = sin(center_x + (i - (nx-1)/2) sx) and y_j likewise; beam i * ny + j points to (x_i, y_j),
  * so that a grid is the product of its two axes (factorizable). */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_DIRECTIONS_H
-#define BEAMRING_STAGES_COMMON_TABLES_DIRECTIONS_H
+#ifndef BEAMRING_STAGES_COMMON_SKY_DIRECTIONS_H
+#define BEAMRING_STAGES_COMMON_SKY_DIRECTIONS_H
 
 #include "runtime/stage.h"
 #include "stages/common/sky/motion.h"

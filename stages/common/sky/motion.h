@@ -5,8 +5,8 @@
  * Directions hold for `every` base samples, counted from sample 0, and are those of the middle of that
  * interval: which ones hold at a sample depends on the sample alone. They are off by rate x every / 2 at
  * most. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_MOTION_H
-#define BEAMRING_STAGES_COMMON_TABLES_MOTION_H
+#ifndef BEAMRING_STAGES_COMMON_SKY_MOTION_H
+#define BEAMRING_STAGES_COMMON_SKY_MOTION_H
 
 #include "buffers/stream.h"
 

@@ -4,8 +4,8 @@
  * up the difference as a plane wave, g_d exp(2 pi i r_d.(s' - s) / lambda) with the true direction s'.
  * Where the receivers' own phases are alike, or at least correlated, that wave can be seen in the gains:
  * their phases are coherent with it. Receivers of any phases hide it. */
-#ifndef BEAMRING_STAGES_COMMON_TABLES_WINDING_H
-#define BEAMRING_STAGES_COMMON_TABLES_WINDING_H
+#ifndef BEAMRING_STAGES_COMMON_SKY_WINDING_H
+#define BEAMRING_STAGES_COMMON_SKY_WINDING_H
 
 #include "stages/common/sky/calibration.h"
 

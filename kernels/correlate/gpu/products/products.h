@@ -5,8 +5,8 @@
  * product of column block b, of the first K bytes of rows, is
  *   D_b[column][row] = sum over k of XY[row][k] x[column][k],  row from the block's first row of XY on,
  * [nb][Mb] with Mb = 2 (Np - b BLOCK): the lower triangle of blocks, and nothing of the upper one. */
-#ifndef BEAMRING_KERNELS_CORRELATE_GPU_PRODUCTS_H
-#define BEAMRING_KERNELS_CORRELATE_GPU_PRODUCTS_H
+#ifndef BEAMRING_KERNELS_CORRELATE_GPU_PRODUCTS_PRODUCTS_H
+#define BEAMRING_KERNELS_CORRELATE_GPU_PRODUCTS_PRODUCTS_H
 
 #include "kernels/common/cuda.h"
 
