@@ -32,6 +32,9 @@ for name in "$@"; do
     for ((run = 1; run <= runs; run++)); do
         log=$logs/${name//[\/*]/_}.$run
         if meson test -C "$build" --no-rebuild --print-errorlogs --num-processes 1 "$name" >"$log" 2>&1; then
+            if grep -q 'No suitable tests' "$log"; then
+                echo "there is no test '$name'; expected a name of meson test --list, such as pipeline/dump" && exit 2
+            fi
             rm "$log"
         else
             bad=$((bad + 1))
