@@ -79,7 +79,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     size_t rows = w->nfreq * w->npol * w->nbeams;
     br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)), m);
     /* For moving beams also the weights of the next interval. */
-    bool moves = bb->rule.motion.rates != NULL;
+    bool moves = br_motion_moves(&bb->rule.motion);
     br_stage_buffer_memory(stage, (moves ? 2 : 1) * rows * (2 * w->ndishes + 16), m);
     br_stage_buffer_memory(stage, piece_bytes(bb, br_stage_input(stage, 0)), m);
     m->host += (moves ? 2 : 1) * rows * (2 * w->ndishes + sizeof *w->shift);
@@ -108,7 +108,7 @@ static int start_moving(struct br_stage *stage, struct baseband_beamform *bb, co
 {
     struct br_why why = {""};
     bb->interval = UINT64_MAX;
-    if (bb->rule.motion.rates == NULL) return BR_OK;
+    if (!br_motion_moves(&bb->rule.motion)) return BR_OK;
     bb->moving = moving_create(&bb->rule, cuda, &why);
     return bb->moving != NULL ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
