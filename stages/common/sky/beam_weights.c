@@ -34,7 +34,7 @@ static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
 }
 
 /* A = round(127 g / max|g| exp(-2 pi i cycles)), cycles being those of the field of a source in direction
- * (x, y) at dish (m, n): buffers/sky.h. */
+ * (x, y) at the dish: buffers/sky.h. */
 void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
                         int32_t *shift)
 {
@@ -45,9 +45,9 @@ void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam
         size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
         int8_t *a = weight + row * ndishes * 2;
         for (size_t d = 0; d < ndishes; d++) {
-            double phase = -2 * M_PI *
-                           br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->dishes[d].m * t->spacing_m_m,
-                                         t->dishes[d].n * t->spacing_n_m, beams[b].x, beams[b].y);
+            double phase =
+                -2 * M_PI *
+                br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->position[d], beams[b].x, beams[b].y);
             double re = 127 * cos(phase), im = 127 * sin(phase);
             if (gains->value != NULL) {
                 const float *g = gains->value + (((gains->nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;

@@ -49,7 +49,7 @@ void br_coherent_memory(struct br_stage *stage, const struct br_coherent *c, str
     size_t rows = w->nfreq * w->npol * w->nbeams;
     br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)), m);
     /* For moving beams also the weights of the next interval. */
-    size_t sets = c->rule.motion.rates != NULL ? 2 : 1;
+    size_t sets = br_motion_moves(&c->rule.motion) ? 2 : 1;
     br_stage_buffer_memory(stage, sets * rows * (2 * w->ndishes + 16), m);
     m->host += sets * rows * (2 * w->ndishes + sizeof *w->shift);
 }
@@ -69,7 +69,7 @@ static int start_moving(struct br_stage *stage, struct br_coherent *c, const str
 {
     struct br_why why = {""};
     c->interval = UINT64_MAX;
-    if (c->rule.motion.rates == NULL) return BR_OK;
+    if (!br_motion_moves(&c->rule.motion)) return BR_OK;
     c->moving = br_moving_create(&c->rule, &c->params, cuda, &why);
     return c->moving != NULL ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
