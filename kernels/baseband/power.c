@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLAB = 4096, MIN_LOG2 = -126, MAX_LOG2 = 126 };
+enum { SLAB = 4096, TIMES = 128, SCRATCH = 32 << 20, MIN_LOG2 = -126, MAX_LOG2 = 126 };
 
 int br_baseband_log2_scale(const struct br_baseband_params *p, double most)
 {
@@ -22,9 +22,25 @@ static size_t columns_of(const struct br_baseband_params *p)
     return p->nbeams + (p->incoherent != NULL ? 1 : 0);
 }
 
+/* Samples of a slab. On a GPU the powers of all its samples are in memory at once, or the sums of groups: few
+ * enough to stay in the L2. */
+static size_t slab_of(const struct br_baseband_params *p, enum br_backend backend)
+{
+    size_t n = SCRATCH / (p->nchannels * p->npol * columns_of(p) * sizeof(float)) / TIMES * TIMES;
+    return backend != BR_CUDA ? SLAB : n < TIMES ? TIMES : n > SLAB ? SLAB : n;
+}
+
+size_t br_baseband_power_device_bytes(const struct br_baseband_params *p)
+{
+    size_t per = p->nchannels * p->npol * columns_of(p) * sizeof(float),
+           tables = p->weight_channels * p->npol;
+    return per * (slab_of(p, BR_CUDA) + 2 * GROUP) + 2 * p->nchannels * columns_of(p) * sizeof(float) +
+           tables * (p->nbeams + p->ndishes) * sizeof(float);
+}
+
 size_t br_baseband_power_host_bytes(const struct br_baseband_params *p, size_t workers)
 {
-    size_t width = (p->nbeams + OCTET - 1) / OCTET * OCTET + OCTET, blocks = SLAB / p->integrate + 2;
+    size_t width = (p->nbeams + OCTET - 1) / OCTET * OCTET + OCTET, blocks = SLAB * GROUP / p->integrate + 2;
     return p->nchannels * (2 * columns_of(p) * (1 + p->npol * GROUP) + blocks) * sizeof(float) +
            workers * width * 8 * sizeof(float);
 }
@@ -60,11 +76,11 @@ int br_baseband_power_create(struct br_baseband *plan, const struct br_baseband_
     s->log2_scale = p->log2_scale;
     s->subtract = p->incoherent && p->subtract;
     s->columns = columns_of(p);
-    s->slab = SLAB;
+    s->slab = slab_of(p, plan->backend);
     s->scale = malloc(rows * p->nbeams * sizeof *s->scale);
     if (p->incoherent) s->incoherent = copy_of(p->incoherent, rows * p->ndishes * sizeof *s->incoherent);
     s->shares = calloc(F, sizeof *s->shares);
-    s->factor = malloc(F * (SLAB / s->integrate + 2) * sizeof *s->factor);
+    s->factor = malloc(F * (s->slab * GROUP / s->integrate + 2) * sizeof *s->factor);
     if (!s->scale || !s->shares || !s->factor || (p->incoherent && !s->incoherent))
         return br_because(why, "no memory for the power of %zu beams", p->nbeams);
     for (size_t i = 0; i < rows * p->nbeams; i++) s->scale[i] = ldexpf(1, -2 * p->shift[i]);
@@ -170,6 +186,20 @@ static void run(struct br_baseband *plan, const struct power_slab *slab, uint8_t
     s->now ^= 1;
 }
 
+/* How many of the samples that are left the next slab has. Where groups can, on a GPU, they are whole. */
+static size_t next_slab(const struct br_baseband *plan, size_t left)
+{
+    const struct power_state *s = plan->power;
+    size_t most = s->slab, into = s->position % GROUP;
+    if (plan->backend == BR_CUDA && s->integrate % GROUP == 0) {
+        if (into > 0)
+            most = GROUP - into;
+        else if (left >= GROUP)
+            most = (left < s->slab * GROUP ? left : s->slab * GROUP) / GROUP * GROUP;
+    }
+    return left < most ? left : most;
+}
+
 size_t br_baseband_power(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid, size_t nsteps,
                          size_t max_blocks, uint16_t *out, size_t out_stride, uint8_t *out_valid,
                          size_t valid_stride, size_t *taken)
@@ -181,7 +211,7 @@ size_t br_baseband_power(struct br_baseband *plan, const uint8_t *e, const uint8
     if (nsteps > most) nsteps = most;
     *taken = nsteps;
     for (size_t at = 0; at < nsteps; at += n) {
-        n = nsteps - at < s->slab ? nsteps - at : s->slab;
+        n = next_slab(plan, nsteps - at);
         struct power_slab slab = {e + at * F * plan->npol * plan->ndishes,
                                   e_valid ? e_valid + at * F : NULL,
                                   n,
