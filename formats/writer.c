@@ -216,7 +216,7 @@ int writer_open(struct file_writer *w)
     return w->format->open != NULL ? w->format->open(w) : BR_OK;
 }
 
-/* Whether no channel of a time step has anything. Channel c of step t is at byte t * of_time + c * of_freq. */
+/* Whether no channel of a time step has anything; channels are `of_freq` bytes apart. */
 static bool step_is_missing(const uint8_t *valid, size_t nchannels, size_t of_freq)
 {
     for (size_t c = 0; c < nchannels; c++)

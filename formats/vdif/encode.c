@@ -192,7 +192,9 @@ int vdif_encoder_flush(struct vdif_encoder *e)
     e->lacking = 0;
     for (size_t i = 0; i < e->threads; i++) {
         uint8_t *h = e->bytes + i * e->frame_bytes;
-        if (e->there[i] > 0 && e->spread - e->there[i] > e->lacking) e->lacking = e->spread - e->there[i];
+        size_t lacks = e->there[i] > 0 ? e->spread - e->there[i] : 0;
+        if (lacks > e->lacking) e->lacking = lacks;
+        e->zeros += lacks * e->nchannels;
         memset(h, 0, VDIF_HEADER);
         put32(h, second | (e->there[i] == 0 ? 1u << 31 : 0));
         put32(h + 4, number | e->epoch << 24);
@@ -230,8 +232,7 @@ static void put_row(const struct vdif_encoder *e, const uint8_t *in, size_t k)
 
 /* Steps [t, t + n) of J, of `nsteps`, into places `k` on of every thread's payload. A sample is missing where
  * it is so in all channels; in a single one it becomes zero. */
-static void put_steps(const struct vdif_encoder *e, const uint8_t *in, size_t nsteps, size_t t, size_t n,
-                      size_t k)
+static void put_steps(struct vdif_encoder *e, const uint8_t *in, size_t nsteps, size_t t, size_t n, size_t k)
 {
     size_t row = e->nchannels * e->unit;
     uint8_t zero = zero_of(e), missing = e->unit == 1 ? 0x88 : 0x80; /* (-8, -8) or (-128, -128) */
@@ -239,15 +240,19 @@ static void put_steps(const struct vdif_encoder *e, const uint8_t *in, size_t ns
         size_t beam = (e->first + i) / e->npol, pol = (e->first + i) % e->npol;
         uint8_t *to = e->bytes + i * e->frame_bytes + VDIF_HEADER + k * row;
         for (size_t s = 0; s < n; s++) {
-            bool any = false;
+            size_t lacks = 0;
             for (size_t c = 0; c < e->nchannels; c++, to += e->unit) {
                 const uint8_t *from =
                     in + (((beam * e->nchannels + c) * e->npol + pol) * nsteps + t + s) * e->unit;
-                if (from[0] == missing && from[e->unit - 1] == missing) continue; /* it is zero already */
+                if (from[0] == missing && from[e->unit - 1] == missing) {
+                    lacks++; /* it is zero already */
+                    continue;
+                }
                 for (size_t u = 0; u < e->unit; u++) to[u] = from[u] ^ zero;
-                any = true;
             }
-            e->there[i] += any;
+            if (lacks == e->nchannels) continue;
+            e->there[i]++;
+            e->zeros += lacks;
         }
     }
 }

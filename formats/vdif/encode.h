@@ -1,12 +1,12 @@
 /* encode.h - an electric field or beams of it as VDIF frames, for files and for the wire.
  *
- * A VDIF frame holds a fixed number of samples of one thread, all channels of a sample side by side. It begins
- * a whole number of frames after a whole second, and is valid as a whole or not. The frames of a pipeline are
- * cut anew accordingly: an encoder collects one VDIF frame of each of its threads.
+ * A VDIF frame holds a fixed number of samples of one thread, all channels of a sample side by side. It
+ * begins a whole number of frames after a whole second, and is valid as a whole or not. The frames of a
+ * pipeline are cut anew accordingly: an encoder collects one VDIF frame of each of its threads.
  *
- * Threads are polarisations: of each dish of E[time][freq][pol][dish] (thread pol x dishes + dish), or of some
- * consecutive beams of J[beam][freq][pol][time] (thread beam x polarisations + pol, from the first of these
- * beams on). Samples are int4x2 or int8x2, which become 4 + 4 or 8 + 8 bits in offset binary. */
+ * Threads are polarisations: of each dish of E[time][freq][pol][dish] (thread pol x dishes + dish), or of
+ * consecutive beams of J[beam][freq][pol][time] (thread beam x polarisations + pol, counted from the first of
+ * them). Samples are int4x2 or int8x2, which become 4 + 4 or 8 + 8 bits in offset binary. */
 #ifndef BEAMRING_FORMATS_VDIF_ENCODE_H
 #define BEAMRING_FORMATS_VDIF_ENCODE_H
 
@@ -44,13 +44,14 @@ struct vdif_encoder {
     uint64_t from;  /* first base sample given for it */
     size_t *there;  /* [threads] samples in it that are not missing */
     size_t lacking; /* samples in it that are missing, of the threads that have others; zeros in the frames */
+    uint64_t zeros; /* missing samples of a channel and thread that became zeros, so far */
     uint8_t *bytes; /* [threads][frame_bytes] */
     struct br_error error;
 };
 
 /* The sizes of frames. `samples` is the user's number of samples in a frame; 0: as few as can be with
  * `most_bytes` 0, so that a frame is missing exactly where its samples are, else as many as make a frame of
- * at most so many bytes. Errors: BR_E_INVALID, where the stream cannot be said in VDIF; *of_samples tells that
+ * at most so many bytes. Errors: BR_E_INVALID if VDIF cannot hold the stream; *of_samples is true if
  * `samples` is to blame. */
 int vdif_encoder_init(struct vdif_encoder *encoder, const struct br_stream *stream, uint64_t samples,
                       size_t most_bytes, bool *of_samples, struct br_error *error);

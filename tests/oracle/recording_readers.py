@@ -176,8 +176,8 @@ def vdif_by_baseband(program):
 
 
 def beams_by_baseband(program):
-    """Beams of 4 and 8 bits: a file for each, a thread for each polarisation, over the end of a second. baseband
-    gives 4 bits in units of 1/2.95, 8 bits in units of 1/35.5 and half a level above them."""
+    """Beams of 4 and 8 bits: a file for each, a thread for each polarisation, over the end of a second.
+    baseband gives 4 bits in units of 1/2.95, 8 bits in units of 1/35.5 and half a level above them."""
     import numpy as np
     from astropy import units as u
     from astropy.time import Time
@@ -189,8 +189,8 @@ def beams_by_baseband(program):
         parts = rng.integers(-most, most + 1, (3, 16, 2, 1024, 2))
         parts[:, :, :, 100:200] = -most - 1  # missing
         raw = ((parts[..., 0] & 15) | (parts[..., 1] & 15) << 4).astype(np.uint8) if bits == 4 else parts
-        dada("in.dada", np.zeros((1, 16, 2, 1), np.uint8), f"int{bits}x2", [400 + 0.390625 * k for k in range(16)],
-             first, offset_ns=0)
+        mhz = [400 + 0.390625 * k for k in range(16)]
+        dada("in.dada", np.zeros((1, 16, 2, 1), np.uint8), f"int{bits}x2", mhz, first, offset_ns=0)
         with open("in.dada", "rb") as f:
             head = f.read(HEADER).rstrip(b"\0").decode()
         head = head.replace("time,freq,pol,dish", "beam,freq,pol,time").replace("0,16,2,1", "3,16,2,0")

@@ -1,8 +1,10 @@
 """VDIF: what `record` writes, read by a decoder of the test's own; what is wrong with a file, header field by
 header field."""
 import calendar
+import contextlib
 import os
 import shutil
+import socket
 import sys
 
 import numpy as np
@@ -61,9 +63,9 @@ def check_frames(frames, e, valid, first, spread, sample_ns=2560, epoch=EPOCH, b
     rate = 10**9 // sample_ns
     got, seen = np.zeros_like(e), np.zeros(len(e), bool)
     for i, f in enumerate(frames):
-        assert f["thread"] == i % (
-            npol * ndish) and f["legacy"] == 0 and f["bits"] == bits and f["complex"] == 1 and f["version"] == 1
-        assert f["nchan"] == nchan and f["bytes"] == 32 + nchan * spread * bits // 4 and f["number"] < rate // spread, f
+        assert f["thread"] == i % (npol * ndish) and f["legacy"] == 0 and f["bits"] == bits
+        assert f["complex"] == 1 and f["version"] == 1 and f["number"] < rate // spread, f
+        assert f["nchan"] == nchan and f["bytes"] == 32 + nchan * spread * bits // 4, f
         ns = unix_second(f) * 10**9 + f["number"] * spread * sample_ns - epoch
         assert ns % sample_ns == 0
         at = ns // sample_ns - first
@@ -199,8 +201,8 @@ def beams_dada(d, j, bits, first, missing, per=32, sample_ns="2560"):
     out = []
     for a in range(0, j.shape[-1], per):
         piece = j[..., a:a + per]
-        out.append(other.pack_int4x2(piece).tobytes() if bits == 4 else np.stack([piece.real, piece.imag], -1).
-                   astype(np.int8).tobytes())
+        pairs = np.stack([piece.real, piece.imag], -1).astype(np.int8)
+        out.append(other.pack_int4x2(piece).tobytes() if bits == 4 else pairs.tobytes())
     keys = {
         "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": f"int{bits}x2", "AXES": "beam,freq,pol,time",
         "SHAPE": ",".join(map(str, j.shape[:3])) + ",0", "FRAME_SAMPLES": per, "SAMPLE0": first,
@@ -283,6 +285,71 @@ pipeline:
         assert "2 samples of a channel" in convert(d, "vdif", "--lossy", source="j_000000.dada").err
 
 
+def packets(sockets):
+    """What has come, by socket: all of it is sent, and waits, when the sender has ended."""
+    got = []
+    for s in sockets:
+        s.setblocking(False)
+        got.append([])
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                got[-1].append(s.recv(1 << 16))
+    return got
+
+
+def test_beams_on_the_wire():
+    """A packet is a VDIF frame: one beam to one destination, two to another, with a number in front or
+    without; missing samples are marked where a whole frame of a thread is missing, else zeros that are counted."""
+    for bits, vtp, samples, spread in ((4, "false", 0, 125), (8, "true", 25, 25)):
+        with harness.scratch() as d, contextlib.ExitStack() as stack:
+            j, valid = beams(bits, 16, 256)
+            first = 390625 // 32 * 32
+            beams_dada(d, j, bits, first, ~valid.any(axis=0))
+            sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+            for s in map(stack.enter_context, sockets):
+                s.bind(("127.0.0.1", 0))
+            to = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+            result = harness.run(d, f"""
+pipeline:
+  - {{stage: replay, files: in.dada, out: j}}
+  - {{stage: packetize, in: j, format: vdif, vtp: {vtp}, vdif_station: 77, vdif_samples: {samples},
+     destinations: [{{address: "{to[0]}", beams: 1}}, {{address: "{to[1]}", first_beam: 1, beams: 2}}]}}
+""")
+            zeros = 0
+            for got, some in zip(packets(sockets), ([0], [1, 2])):
+                if vtp == "true":
+                    assert [int.from_bytes(p[:8], "little") for p in got] == list(range(len(got)))
+                    got = [p[8:] for p in got]
+                frames = [f for p in got for f in other.read_vdif(p)]
+                assert len(frames) == len(got) and {f["station"] for f in frames} == {77}
+                assert [f["thread"] for f in frames] == [i % (2 * len(some)) for i in range(len(frames))]
+                for k, b in enumerate(some):
+                    mine = [{**f, "thread": f["thread"] - 2 * k} for f in frames if f["thread"] // 2 == k]
+                    number = (np.arange(256) + first) // spread
+                    there = np.array([valid[b, number == n].any() for n in number])
+                    e = (j[b] * valid[b]).transpose(2, 0, 1)[..., None]
+                    check_frames(mine, e, there, first, spread, bits=bits)
+                    whole = len(np.unique(number[there])) * spread
+                    zeros += 2 * 16 * (whole - np.count_nonzero(valid[b]))
+            assert f"{zeros} samples of a channel and polarisation were" in result.err, (zeros, result)
+
+
+def test_beams_on_the_wire_refused():
+    j, valid = beams(8, 12)
+    line = "packetize, in: j, format: vdif, destinations: [{address: '127.0.0.1:9'}]"
+    with harness.scratch() as d:
+        text = f"pipeline:\n  - {{stage: replay, files: in.dada, out: j}}\n  - {{stage: {line}MORE}}\n"
+        for channels, more, word in ((12, "", "power of two"), (8, ", vdif_samples: 3", "divisor"),
+                                     (8, ", vdif_station: C", "vdif_station"),
+                                     (8, ", rate: 1e6, burst: 100", "burst"),
+                                     (8, ", steps: 8", "not for format vdif")):
+            beams_dada(d, j[:, :channels], 8, 0, ~valid[0])
+            result = harness.run(d, text.replace("MORE", more), status=2)
+            assert word in result.err, (word, result)
+        vdif_dada(d, np.zeros((64, 8, 2, 1)), np.ones((64, 8), bool), 0)
+        assert "J[beam]" in harness.run(d, text.replace("MORE", ""), status=2).err
+
+
 def test_beams_refused():
     """Numbers of channels, rates and stations that VDIF does not have; 8 bits where only 4 go."""
     j, valid = beams(8, 12)
@@ -294,7 +361,8 @@ def test_beams_refused():
             assert word in convert(d, to, status=2).err
         convert(d, "dada")
         got, first, keys, _ = harness.read_frames(os.path.join(d, "to/x_000000.dada"))
-        assert keys["DTYPE"] == "int8x2" and keys["NBIT"] == "8" and np.array_equal(got[..., 0] + 1j * got[..., 1], j)
+        assert keys["DTYPE"] == "int8x2" and keys["NBIT"] == "8"
+        assert np.array_equal(got[..., 0] + 1j * got[..., 1], j)
         beams_dada(d, j[:, :8], 8, 0, ~valid[0], sample_ns="5120")
         assert "195312.5" in record(d, status=2).err
         beams_dada(d, j[:, :8], 8, 0, ~valid[0])
