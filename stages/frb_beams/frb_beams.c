@@ -77,7 +77,7 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, stru
     int status = br_directions_configure(stage, fb->beams, out, &fb->steering[0].motion);
     if (status != BR_OK) return status;
     fb->there = br_stage_alloc(stage, out->nbeams * sizeof *fb->there);
-    fb->moves = fb->steer.count > 0 || fb->steering[0].motion.rates != NULL;
+    fb->moves = fb->steer.count > 0 || br_motion_moves(&fb->steering[0].motion);
     for (size_t i = 0; i < fb->steer.count; i++) {
         struct br_stream later = {0};
         struct steering *s = &fb->steering[i + 1];

@@ -184,7 +184,7 @@ static void note_width(struct br_stage *stage, const struct br_stream *out)
 static int take_motion(struct br_stage *stage, const struct br_beams_param *param, struct br_motion *motion)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
-    if (motion->rates == NULL && (param->reference_ns >= 0 || param->every_s != 1))
+    if (!br_motion_moves(motion) && (param->reference_ns >= 0 || param->every_s != 1))
         return br_stage_fail_at(stage, "beams",
                                 "reference_ns and every_s go with rates, which it has none of");
     motion->sample_s = br_stream_sample_s(in);
