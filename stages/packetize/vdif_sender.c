@@ -1,4 +1,4 @@
-/* packetize, format vdif: beams of voltages as VDIF frames, a UDP packet each, in the order of their times. */
+/* packetize, format vdif: voltage beams as VDIF frames, a UDP packet each, in the order of their times. */
 #include "formats/vdif/encode.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/packetize.h"

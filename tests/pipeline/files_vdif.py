@@ -298,8 +298,8 @@ def packets(sockets):
 
 
 def test_beams_on_the_wire():
-    """A packet is a VDIF frame: one beam to one destination, two to another, with a number in front or without.
-    A frame of a thread without a sample is marked; missing samples of others are zeros, which are counted."""
+    """A packet is a VDIF frame: one beam to one destination, two to another, with a number in front or not. A
+    frame of a thread without a sample is marked; other missing samples are zeros, which are counted."""
     for bits, vtp, samples, spread in ((4, "false", 0, 125), (8, "true", 25, 25)):
         with harness.scratch() as d, contextlib.ExitStack() as stack:
             j, valid = beams(bits, 16, 256)
