@@ -141,7 +141,7 @@ static bool read_table(struct br_config *config, const struct br_node *at, const
 
 static bool read_list(struct br_config *config, const struct br_node *list, struct br_telescope *t)
 {
-    static const struct br_param place[] = {{.name = "positions_m",
+    static const struct br_param place[] = {{.name = "position",
                                              .type = BR_P_REALS,
                                              .min = -1e7,
                                              .max = 1e7,
