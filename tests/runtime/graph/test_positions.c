@@ -84,8 +84,8 @@ static void test_table(void **state)
     end(&run);
 }
 
-/* The coordinates are those of astropy (EarthLocation.from_geodetic) for points of which the first is 1200 m up at
- * latitude 37.2 and longitude -118.3 degrees; the second is 100 m above it, the third at latitude 37.201. */
+/* Coordinates by astropy (EarthLocation.from_geodetic): the first point is 1200 m up at latitude 37.2 and
+ * longitude -118.3 degrees, the second is 100 m above it, the third at latitude 37.201. */
 static void test_earth(void **state)
 {
     (void)state;
