@@ -30,8 +30,8 @@ pipeline:
 """
 
 
-def check_visibilities(path, array, place, field):
-    """uvw and antennas are where they were put, and baselines have the phases of their paths."""
+def check_visibilities(path, array, place):
+    """The coherence of all baselines towards the source, and the same without their heights."""
     with h5py.File(path) as f:
         head = f["Header"]
         a, b, uvw = head["ant_1_array"][()], head["ant_2_array"][()], head["uvw_array"][()]
@@ -52,8 +52,8 @@ def check_source(zone):
     rng = np.random.default_rng([zone, 41])
     place = sky.places(zone)[zone]
     array = sky.Irregular(sky.board(zone), zone)
-    receivers = fe.Receivers(array.positions)
-    field = fe.simulate(array.board, receivers, [fe.Source(*place, sky.FLUX)], TIMES, seed=zone, epoch_ns=sky.EPOCH_NS)
+    field = fe.simulate(array.board, fe.Receivers(array.positions), [fe.Source(*place, sky.FLUX)], TIMES,
+                        seed=zone, epoch_ns=sky.EPOCH_NS)
     assert field.clipped < 1e-3
     x, y = sky.xy(place)
     first, ends = sky.looks_at(place, rng), np.array([[x, y], [-x, -y]])
@@ -66,7 +66,9 @@ def check_source(zone):
         harness.run(d, (array.yaml if zone % 2 else array.write_table(d)) + RECORD)
         records = "".join(f"  - {{stage: record, name: r_{o}, in: {o}, directory: ., prefix: {o}}}\n"
                           for o in ("four", "rates", "power"))
-        harness.run(d, PRODUCTS.format(first=sky.text(first), moving=moving) + records)  # without `telescope:`
+        text = PRODUCTS.format(first=sky.text(first), moving=moving) + records
+        assert "telescope:" not in text  # the recording knows
+        harness.run(d, text)
 
         more = {"scale": (127 / 2 ** 10) ** 2, "rounding": 2 / 6}
         power = (abs(sky.voltages(d, "four")[0]) ** 2).sum(2).mean(2).T
@@ -83,14 +85,15 @@ def check_source(zone):
         scale = seen.sum() / expected.sum()  # of the weights, whose shift the stage chooses
         sky.check_beams(array, place, first, seen, TIMES, scale=scale, label=f"{label}, power")
 
-        coherence, without = check_visibilities(os.path.join(d, "vis", "vis_000000.uvh5"), array, place, field)
+        coherence, without = check_visibilities(os.path.join(d, "vis", "vis_000000.uvh5"), array, place)
         assert coherence.real > 0.9 and abs(coherence.imag) < 0.1, f"{label}: {coherence}"
         assert without < 0.5, f"{label}: heights that change nothing ({without}) test nothing"
         for file in ("vis/vis_000000.uvh5", "vis/v_000000.dada"):
             gain = calibrated(d, file, "--direction", f"{x!r},{y!r}")
             rms = np.sqrt((phase_errors(gain, done_to(field)) ** 2).mean())
             assert rms < 4, f"{label}, {file}: {rms:.2f} degrees rms"
-    print(f"{label}: coherence {coherence.real:.3f}, without heights {without:.3f}; calibrate {rms:.2f} degrees")
+    print(f"{label}: coherence {coherence.real:.3f}, without heights {without:.3f}; "
+          f"calibrate {rms:.2f} degrees")
 
 
 def test_sources_are_where_they_are():
@@ -122,7 +125,7 @@ pipeline:
 
 
 def test_needs_a_grid():
-    """What needs a grid says so, and names what does not."""
+    """Stages that need a grid say so, and name the one that does not."""
     array = sky.Irregular(sky.board(1), 3, antennas=4)
     field = fe.simulate(array.board, fe.Receivers(array.positions), [], 64, epoch_ns=sky.EPOCH_NS)
     with harness.scratch() as d:
@@ -145,7 +148,8 @@ def test_needs_a_grid():
             f.write(other.yaml + "pipeline:\n  - {stage: replay, files: field*.dada, out: field}\n"
                     "  - {stage: record, in: field, directory: ., prefix: i}\n")
         result = harness.beamring("check", "p.yaml", cwd=d)
-        assert result.status != 0 and "SHAPE has 4 dishes, but the telescope 'sky' has 5" in result.err, result
+        words = "SHAPE has 4 dishes, but the telescope 'sky' has 5"
+        assert result.status != 0 and words in result.err, result
 
 
 if __name__ == "__main__":

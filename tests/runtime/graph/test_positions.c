@@ -152,7 +152,7 @@ static void test_mistakes(void **state)
     says(with_table("", "\x89HDF\r\n\x1a\n and nothing"), 1, "telescope: positions_m: ");
 }
 
-/* What the log says of an array at 400 MHz. */
+/* Expects the words in the log for an array at 400 MHz; NULL: no warning. */
 static void warns(const char *yaml, const char *words)
 {
     struct test_run run;
