@@ -19,8 +19,8 @@ struct br_weights_rule {
     struct br_motion motion;
 };
 
-/* Reads weights for the stage's input [time][freq][pol][dish] from a file; a `shift` >= 0 replaces the file's.
- * They are in memory of the pipeline. Status; a failure is the stage's, at `weights`. */
+/* Reads weights for the stage's input [time][freq][pol][dish] from a file; a `shift` >= 0 replaces the
+ * file's. They are in memory of the pipeline. Status; a failure is the stage's, at `weights`. */
 int br_beam_weights_read(struct br_stage *stage, const char *path, int64_t shift, struct br_weights *weights);
 
 /* Fills in `rule` but for its motion, which is there already, and makes the weights at the reference time

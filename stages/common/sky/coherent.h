@@ -24,8 +24,8 @@ struct br_coherent {
     uint64_t interval;
 };
 
-/* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the stage
- * sets its shift before br_coherent_configure. */
+/* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the
+ * stage sets its shift before br_coherent_configure. */
 #define BR_COHERENT_PARAMS(owner)                                                                            \
     BR_PARAM("weights", BR_P_PATH, owner, coherent.weights_file,                                             \
              "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "       \
