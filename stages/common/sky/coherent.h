@@ -15,6 +15,7 @@ struct br_coherent {
     struct br_weights_rule rule;
     struct br_weights weights;        /* nfreq is 1 or the input's channels; memory of the pipeline */
     struct br_baseband_params params; /* the plan's; what is not weights and shape is the stage's to set */
+    size_t uploads;                   /* bytes of an execute beside validity; the stage's to set */
     struct br_baseband *plan;
     struct br_cuda *cuda; /* NULL on the CPU */
 
