@@ -42,6 +42,7 @@ struct br_zone {
     unsigned delay;
 };
 
+struct br_motion;
 struct br_beam {
     double x, y; /* direction cosines along the grid's m and n axes; theta = M x spacing_m / lambda */
 };
@@ -76,6 +77,9 @@ struct br_stream {
     /* for frames that hold packets as received: the layout of the packets, whose type only the stages that
      * handle packets know; NULL: frames are arrays */
     const void *packets;
+    /* how the beams move (formats/sky/motion.h), in memory that lives as long as the pipeline; NULL: not
+     * known. It may have fewer beams, and is of the pipeline file: updates are not in it */
+    const struct br_motion *motion;
     /* the sideband that the channels hold; products of the field keep the field's */
     enum br_sideband sideband;
 };

@@ -82,7 +82,7 @@ static int add_integration(struct reading *r, uint64_t begin, uint64_t end, cons
     int status = source_direction(place, r->part.shape.latitude_deg, r->part.shape.longitude_deg,
                                   from + (to - from) / 2, direction, error);
     if (status != BR_OK) return status;
-    if (place->on_sky) r->v->lowest = fmin(r->v->lowest, direction[2]);
+    if (source_on_sky(place)) r->v->lowest = fmin(r->v->lowest, direction[2]);
     if (r->v->nintegrations == 0) memcpy(r->v->towards, direction, sizeof direction);
     source_phases(&r->part, direction, r->phase);
     struct br_frame frame = {.first = begin, .samples = end - begin, .valid = r->valid};

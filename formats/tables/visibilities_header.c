@@ -2,7 +2,7 @@
  * pyuvdata has written since 2018. */
 #include "formats/common/order.h"
 #include "formats/hdf5/hdf5_types.h"
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/apparent.h"
 #include "formats/uvh5/visibilities_uvh5.h"
 
 #include <math.h>
@@ -372,7 +372,7 @@ static int read_directions(struct uvh5_reader *r, size_t rows)
         int status = source_direction(&r->place, reply->shape.latitude_deg, reply->shape.longitude_deg,
                                       unix_ns(r->time[k]), r->direction[k], r->error);
         if (status != BR_OK) return status;
-        if (r->place.on_sky) reply->lowest = fmin(reply->lowest, r->direction[k][2]);
+        if (source_on_sky(&r->place)) reply->lowest = fmin(reply->lowest, r->direction[k][2]);
     }
     memcpy(reply->towards, r->direction[0], sizeof reply->towards);
     return BR_OK;

@@ -16,6 +16,7 @@ struct telescope_params {
     struct pair_of_ints *grid;
     struct pair_of_reals *spacing;
     double latitude, longitude, height;
+    const char *eop;
 };
 
 static const struct br_param grid_params[] = {
@@ -42,6 +43,7 @@ static const struct br_param telescope_params[] = {
              .unit = "degrees"),
     BR_PARAM("height_m", BR_P_REAL, struct telescope_params, height, NULL, .min = -1e4, .max = 1e5,
              .unit = "m"),
+    BR_PARAM("eop", BR_P_PATH, struct telescope_params, eop, NULL),
     {0},
 };
 
@@ -140,6 +142,7 @@ void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node)
     telescope->latitude_deg = p.latitude;
     telescope->longitude_deg = p.longitude;
     telescope->height_m = p.height;
+    telescope->eop = p.eop;
     read_dishes(graph, dishes, telescope);
     graph->telescope = telescope;
 }

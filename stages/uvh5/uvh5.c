@@ -4,7 +4,7 @@
  * behind each. */
 #include "formats/uvh5/write.h"
 
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/apparent.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
