@@ -114,6 +114,12 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail(stage, BR_E_INVALID,
                              "beams need the spacing of the dish grid: add `telescope:` to the pipeline");
     const struct br_telescope *t = in->telescope;
+    if (t->dishes == NULL)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "the dishes of telescope '%s' are not on a grid, as those of its input are: add grid, "
+            "spacing_m and dishes to `telescope:`",
+            t->name);
     if (in->array.axis[2].length != 2 * (size_t)t->grid_m ||
         in->array.axis[3].length != 2 * (size_t)t->grid_n)
         return br_stage_fail(
