@@ -6,6 +6,7 @@
 #ifndef BEAMRING_FORMATS_LINKS_RECEIVER_H
 #define BEAMRING_FORMATS_LINKS_RECEIVER_H
 
+#include "buffers/clock.h"
 #include "formats/links/assembly.h"
 #include "formats/links/net.h"
 
@@ -36,6 +37,21 @@ struct receiver {
     /* what was wrong with a sender, or was decided about one; whoever has told it empties it */
     char complaint[WIRE_COMPLAINT];
     unsigned port; /* where it listens */
+    /* For how long nothing has come while somebody waited for it, and the pieces counted by then. Other time
+     * does not count: while the caller writes to a slow disk, or the machine stands still, data may be
+     * waiting. */
+    uint64_t quiet_ns, pieces;
 };
+
+/* `step` of the format, which also keeps quiet_ns. */
+static inline int receiver_step(struct receiver *r, int ms, struct br_error *error)
+{
+    uint64_t began = br_clock_ns(), most = (uint64_t)ms * 2000000;
+    int status = r->format->step(r, ms, error);
+    uint64_t took = br_clock_ns() - began, pieces = r->counts.received + r->counts.late + r->counts.duplicate;
+    r->quiet_ns = pieces != r->pieces ? 0 : r->quiet_ns + (took < most ? took : most);
+    r->pieces = pieces;
+    return status;
+}
 
 #endif

@@ -420,7 +420,10 @@ static int flush(struct br_stage *stage, struct capture *c)
 static void look(struct br_stage *stage, struct capture *c, uint64_t now)
 {
     uint64_t packets = capture_packets(c);
-    if (packets != c->heard || c->heard_ns == 0) c->heard_ns = now;
+    /* A machine that stood still, or readers that were slow, are no silence of the senders. */
+    uint64_t gap = c->called_ns > 0 ? now - c->called_ns : 0, most = LOOK_MS * UINT64_C(1000000);
+    c->quiet_ns = packets != c->heard ? 0 : c->quiet_ns + (gap < most ? gap : most);
+    c->called_ns = now;
     int64_t silent = c->last_ns > 0 ? (int64_t)(now - c->last_ns) : 0;
     if (c->ready && c->clock.period > 0 && silent > sample_clock_span_ns(&c->clock, c->clock.period / 4)) {
         struct sample_clock since = {0, c->clock.sample_ns, 0}; /* periods may have passed */
@@ -443,7 +446,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct capture *c = self;
     uint64_t now = br_clock_ns();
     look(stage, c, now);
-    bool idle = c->idle_s > 0 && c->heard > 0 && (double)(now - c->heard_ns) * 1e-9 > c->idle_s;
+    bool idle = c->idle_s > 0 && c->heard > 0 && (double)c->quiet_ns * 1e-9 > c->idle_s;
     if (c->ending || idle || br_stage_stopping(stage)) return end(stage, c);
     int status = 0;
     if (c->state == CAPTURE_WAITING) status = look_for_start(stage, c, now);

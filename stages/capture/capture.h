@@ -31,8 +31,9 @@ struct capture {
     enum capture_state state;
     bool started, ready, ending, said, said_begin;
     const char *periods_by; /* what says how often the counter had started again; NULL: it does not */
-    uint64_t begun_ns, first_ns, heard_ns, look_ns, warn_ns; /* CLOCK_MONOTONIC */
-    uint64_t heard;                                          /* packets by then */
+    uint64_t begun_ns, first_ns, called_ns, look_ns, warn_ns; /* CLOCK_MONOTONIC */
+    uint64_t heard;      /* packets by the last call, which was at called_ns */
+    uint64_t quiet_ns;   /* looked on while nothing came */
     size_t live;         /* sources that sent between the last two looks */
     int64_t given;       /* the next frame that gets memory */
     uint64_t waited;     /* looks while nothing had begun yet */

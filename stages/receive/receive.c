@@ -166,7 +166,7 @@ static void count_losses(struct br_stage *stage, struct receive *r)
 static int step(struct br_stage *stage, struct receive *r, int ms)
 {
     struct br_error error = {0};
-    int status = r->wire->format->step(r->state, ms, &error);
+    int status = receiver_step(r->state, ms, &error);
     if (r->state->complaint[0] != '\0') br_stage_warn(stage, "%s", r->state->complaint);
     r->state->complaint[0] = '\0';
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
@@ -177,16 +177,11 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct receive *r = self;
     const struct receiver_format *format = r->wire->format;
     const struct wire_counts *counts = &r->state->counts;
-    uint64_t now = br_clock_ns();
-    if (!r->started) r->heard_ns = now;
     r->started = true;
     bool stopping = br_stage_stopping(stage);
     int status = stopping ? BR_OK : step(stage, r, 0);
     if (status < 0) return status;
-    uint64_t pieces = counts->received + counts->late + counts->duplicate;
-    if (pieces != r->changed) r->heard_ns = now;
-    r->changed = pieces;
-    double quiet = (double)(now - r->heard_ns) * 1e-9;
+    double quiet = (double)r->state->quiet_ns * 1e-9;
     /* also a sender that was refused between two looks has been there */
     bool closed = r->until_closed && counts->connections > 0 && format->connected(r->state) == 0,
          idle = r->idle_s > 0 && quiet > r->idle_s;

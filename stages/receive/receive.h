@@ -22,8 +22,6 @@ struct receive {
     const struct receive_wire *wire;
     struct receiver *state;
     struct wire_counts told; /* what was reported as lost already */
-    uint64_t heard_ns;       /* when the last frame's worth of data came, or the stage began */
-    uint64_t changed;        /* pieces counted by then */
     bool started;
     struct finite finite;
 };

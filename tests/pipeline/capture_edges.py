@@ -3,6 +3,7 @@ what it says of them."""
 import glob
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -147,6 +148,26 @@ def test_counters_wrap():
             run.finish()
             got, there, share, begin = recorded(d, fengine, fs)
             assert begin == first and there.all() and np.array_equal(got, raw), (fengine.name, run.text())
+
+
+def test_a_machine_that_stood_still():
+    """It has heard nothing for longer than idle_s, but nor has it looked: what comes then is taken."""
+    fengine = packets.ChordCrs()
+    with harness.scratch() as d:
+        port, raw = free_port(socket.SOCK_DGRAM), crs_field(4)
+        run = capture(d, fengine, port, FS)
+        sender, sent = Sender(port), list(fengine.packets(raw))
+        for n, (*_, packet) in enumerate(sent):
+            if n == len(sent) // 2:
+                time.sleep(0.3)
+                run.process.send_signal(signal.SIGSTOP)
+                time.sleep(1.6)
+                run.process.send_signal(signal.SIGCONT)
+                time.sleep(0.3)
+            sender.send(packet)
+        run.finish()
+        got, there, *_ = recorded(d, fengine, FS)
+        assert there.all() and np.array_equal(got, raw), run.text()
 
 
 def test_begins_when_all_sources_send():
@@ -344,7 +365,7 @@ def test_info_and_report_say_what_comes():
 
 if __name__ == "__main__":
     harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing,
-                  test_counters_are_told_while_it_runs, test_counters_wrap,
+                  test_counters_are_told_while_it_runs, test_counters_wrap, test_a_machine_that_stood_still,
                   test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller,
                   test_mistakes_are_said,
                   test_without_the_right_it_falls_back, test_info_and_report_say_what_comes])

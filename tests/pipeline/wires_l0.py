@@ -220,6 +220,45 @@ def test_chime_l0_bad_packets():
         assert counts["received"] > len(packets) - 10 and counts["late"] == 0, counts
 
 
+def stand_still(process, seconds):
+    time.sleep(0.3)  # it has taken what was sent, and waits
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.3)
+
+
+def test_chime_l0_stalls():
+    """A receiver that stood still for longer than idle and hold neither ends nor gives up what is on its way:
+    nobody had looked whether something comes."""
+    packets, data, scale, offset = l0_packets(np.random.default_rng(4), 20)
+    half = len(packets) // 2 + 2  # in the middle of a block
+    for tool in (False, True):
+        with harness.scratch() as d, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            port = free_port(socket.SOCK_DGRAM)
+            if tool:
+                process = receive_tool(d, "chime-l0", f"127.0.0.1:{port}", "--directory", ".", "--beams", 4,
+                                       "--first-beam", 100, "--channels", 6, "--first-channel", 20,
+                                       "--nupfreq", 2, "--steps", 16, "--epoch-ns", EPOCH, "--idle", 1,
+                                       "--hold", 0.9, "--window", 64)
+            else:
+                run = l0_receiver(d, port, window=64)
+                process = run.process
+            s.connect(("127.0.0.1", port))
+            for p in packets[:half]:
+                s.send(p[3])
+            stand_still(process, 1.6)
+            for p in packets[half:]:
+                s.send(p[3])
+            if tool:
+                counts = json.loads(process.communicate(timeout=60)[0])
+            else:
+                run.finish()
+                counts = run.counts()
+                check_l0(d, {p[:3] for p in packets}, data, scale, offset)
+            assert counts["received"] == len(packets) and counts["missing"] == counts["late"] == 0, counts
+
+
 def test_chime_l0_pacing():
     """The rate asked for within 2 %, and in no span of time more than burst + rate x its length."""
     with harness.scratch() as d:
@@ -300,6 +339,7 @@ def test_chime_l0_multicast():
 
 if __name__ == "__main__":
     harness.main([
-        test_chime_l0_values, test_chime_l0_sweep, test_chime_l0_bad_packets, test_chime_l0_pacing,
+        test_chime_l0_values, test_chime_l0_sweep, test_chime_l0_bad_packets, test_chime_l0_stalls,
+        test_chime_l0_pacing,
         test_chime_l0_multicast
     ])

@@ -87,19 +87,12 @@ static void print_counts(const struct wire_counts *c)
            c->broken, c->silent, c->blocks);
 }
 
-struct clock {
-    uint64_t began, heard, pieces;
-};
-
 /* Whether it is time to end; *flush: to hand on what is there. */
-static bool is_over(const struct options *o, struct clock *clock, const struct wire_counts *c, bool closed,
+static bool is_over(const struct options *o, uint64_t began, const struct receiver *r, bool closed,
                     bool *flush)
 {
-    uint64_t now = br_clock_ns(), pieces = c->received + c->late + c->duplicate;
-    if (pieces != clock->pieces) clock->heard = now;
-    clock->pieces = pieces;
-    double quiet = (double)(now - clock->heard) * 1e-9;
-    bool over = interrupted || (o->seconds > 0 && (double)(now - clock->began) * 1e-9 > o->seconds) ||
+    double quiet = (double)r->quiet_ns * 1e-9;
+    bool over = interrupted || (o->seconds > 0 && (double)(br_clock_ns() - began) * 1e-9 > o->seconds) ||
                 (o->idle_s > 0 && quiet > o->idle_s) || (o->until_closed && closed);
     *flush = over || quiet > o->hold_s;
     return over;
@@ -126,11 +119,11 @@ static int receive(const struct options *o, struct receiver *r, struct frb_recei
                    struct recorder *recorder, struct br_error *error)
 {
     const struct receiver_format *format = r->format;
-    struct clock clock = {br_clock_ns(), br_clock_ns(), 0};
+    uint64_t began = br_clock_ns();
     int status = BR_OK;
     for (bool over = false, flush; status == BR_OK && !over;) {
         bool closed = format->connected != NULL && r->counts.connections > 0 && format->connected(r) == 0;
-        over = is_over(o, &clock, &r->counts, closed, &flush);
+        over = is_over(o, began, r, closed, &flush);
         while (recorder->known && status == BR_OK &&
                format->fill(r, &recorder->stream, flush, &recorder->frame)) {
             if (o->directory == NULL) continue;
@@ -138,7 +131,7 @@ static int receive(const struct options *o, struct receiver *r, struct frb_recei
             if (status != BR_OK) br_fail(error, status, "%s", recorder->writer.error.text);
         }
         if (over || status != BR_OK) break;
-        status = format->step(r, LOOK_MS, error);
+        status = receiver_step(r, LOOK_MS, error);
         if (r->complaint[0] != '\0') fprintf(stderr, "beamring receive: %s\n", r->complaint);
         r->complaint[0] = '\0';
         if (status != BR_OK || recorder->known || !frb->ready) continue;
