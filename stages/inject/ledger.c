@@ -168,7 +168,7 @@ static json_t *rounded(double value)
     return json_real(atof(text));
 }
 
-/* {STAGE: {"step_s", "snr": [of each beam]}} */
+/* {STAGE: {"step_s", "delay_s", "snr": [of each beam]}} */
 static json_t *predicted(const struct inject *s, const struct inject_event *e)
 {
     json_t *all = json_object();
@@ -182,9 +182,9 @@ static json_t *predicted(const struct inject *s, const struct inject_event *e)
         inject_steps(s, e, product, steps);
         for (size_t b = 0; b < stream->nbeams; b++)
             json_array_append_new(snr, rounded(inject_snr(s, e, product, steps, b, stride, true)));
-        json_object_set_new(
-            all, product->stage,
-            json_pack("{sfso}", "step_s", stream->zone[0].downsample * s->sample_s, "snr", snr));
+        json_object_set_new(all, product->stage,
+                            json_pack("{sf sf so}", "step_s", stream->zone[0].downsample * s->sample_s,
+                                      "delay_s", stream->zone[0].delay * s->sample_s, "snr", snr));
     }
     free(steps);
     return all;
