@@ -2,8 +2,8 @@
  *
  * A level is the noise, rounded. So the noise before it was rounded is drawn anew, from those values of a
  * normal distribution that have this level; the burst is added to it, and the sum is rounded. The field then
- * has the distribution that it would have if the burst had come from the sky. Without a burst every level comes
- * back as it was, bit for bit.
+ * has the distribution that it would have if the burst had come from the sky. Without a burst every level
+ * comes back as it was, bit for bit.
  *
  * An input that did not arrive has zeros. Nothing is added to it: a run of INPUT_GONE zeros is not noise. */
 #include "buffers/sky.h"
@@ -67,7 +67,8 @@ static void cut_normal(double rms, double a, double b, double centre, float *to)
     }
 }
 
-/* The levels at the ends stand for all that is beyond, but for -8, which noise that is clamped to -7 lacks. */
+/* The levels at the ends stand for all that is beyond, but for -8, which noise that is clamped to -7 lacks.
+ * */
 static void fill_quantiles(float *quantile)
 {
     double rms = LEAST_RMS;

@@ -115,8 +115,8 @@ void inject_event_free(struct inject_event *event);
 /* Flux at the maximum before scattering at f_mhz, in units of an input's mean noise. */
 double inject_flux(const struct inject_event *event, double f_mhz);
 
-/* Of each channel [freq], for inject_snr: sum over the steps of the product of (share of the fluence)^2 / base
- * samples of a step. */
+/* Of each channel [freq], for inject_snr: sum over the steps of the product of (share of the fluence)^2 /
+ * base samples of a step. */
 void inject_steps(const struct inject *s, const struct inject_event *event,
                   const struct inject_product *product, double *steps);
 
@@ -126,7 +126,7 @@ double inject_snr(const struct inject *s, const struct inject_event *event,
                   const struct inject_product *product, const double *steps, size_t beam, size_t stride,
                   bool measured);
 
-/* --- ledger.c: the thread --- */
+/* --- planner.c: the thread --- */
 
 struct inject_planner;
 
@@ -137,15 +137,15 @@ void inject_planner_stop(struct br_stage *stage, struct inject *s);
 /* More events; the list changes its owner. They must begin at `sample` or later. */
 void inject_planner_add(struct inject *s, struct inject_event *events, uint64_t sample);
 
-/* For a frame [first, end): the events that begin before `end`, as far as the ledger has them; from now on none is accepted that does.
- * Waits while the thread works, but not for a disk that hangs. */
+/* For a frame [first, end): the events that begin before `end`, as far as the ledger has them; from now on
+ * none is accepted that does. Waits while the thread works, but not for a disk that hangs. */
 struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *s, uint64_t first,
                                          uint64_t end);
 
 /* What became of events; the list changes its owner. */
 void inject_planner_give(struct inject *s, struct inject_event *events);
 
-/* GET /v1/injections. */
+/* GET /v1/injections; ledger.c. */
 int inject_request(struct br_stage *stage, void *self, const char *what, const char *text, char **reply);
 
 /* --- add.c --- */
@@ -155,8 +155,8 @@ struct inject_adder *inject_adder_create(const struct inject *s, unsigned nworke
 void inject_adder_free(struct inject_adder *adder);
 size_t inject_adder_bytes(size_t ninputs, unsigned nworkers);
 
-/* Adds what the events have in the frame's span to `data`, [time][freq][pol][dish] in the host's memory, which
- * begins with base sample `first`; `valid` is the frame's, NULL: complete. Returns a status. */
+/* Adds what the events have in the frame's span to `data`, [time][freq][pol][dish] in the host's memory,
+ * which begins with base sample `first`; `valid` is the frame's, NULL: complete. Returns a status. */
 int inject_add(struct br_stage *stage, struct inject *s, uint8_t *data, uint64_t first, uint64_t samples,
                const uint8_t *valid);
 

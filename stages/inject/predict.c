@@ -1,9 +1,9 @@
 /* predict.c - the S/N that a burst should have in a beam.
  *
- * In one channel the burst raises the power of a beam by x(t) = sum_p S_p / sqrt(sum_p M_p^2), in units of the
- * deviation of one base sample: S_p = flux P |sum_d a_d exp(2 pi i r_d.(s - b) / lambda)|^2 is the burst's power
- * after a coherent sum over the inputs that are there, and M_p = sum_d a_d P_d that of the noise, to which
- * `upchannelize` adds that of rounding to 4 bits. A step of D
+ * In one channel the burst raises the power of a beam by x(t) = sum_p S_p / sqrt(sum_p M_p^2), in units of
+ * the deviation of one base sample: S_p = flux P |sum_d a_d exp(2 pi i r_d.(s - b) / lambda)|^2 is the
+ * burst's power after a coherent sum over the inputs that are there, and M_p = sum_d a_d P_d that of the
+ * noise, to which `upchannelize` adds that of rounding to 4 bits. A step of D
  * base samples averages x over D independent samples; a filter of the burst's shape over steps and channels
  * then has S/N^2 = sum over channels and steps of D <x>^2. <x> includes dispersion within a fine channel. */
 #include "stages/inject/inject.h"
@@ -27,7 +27,8 @@ static double tap(int i, int taps, int U)
 }
 
 /* How much the variance of a step's mean exceeds that of independent samples, because neighbouring outputs of
- * a polyphase filterbank overlap. The zone tells its taps; its window is the default one of `upchannelize`. */
+ * a polyphase filterbank overlap. The zone tells its taps; its window is the default one of `upchannelize`.
+ * */
 static double overlap_of(const struct br_zone *zone)
 {
     int U = (int)zone->factor, taps = 2 * (int)zone->delay / U + 1, n = (int)zone->downsample / U;
@@ -69,8 +70,8 @@ static double steps_of(const struct inject_event *e, const struct br_zone *zone,
     return sum;
 }
 
-/* The power of a coherent sum towards (x, y) of unit amplitudes from the event's direction, over the noise: of
- * S_p and M_p of the head of this file. */
+/* The power of a coherent sum towards (x, y) of unit amplitudes from the event's direction, over the noise:
+ * of S_p and M_p of the head of this file. */
 static double ratio(const struct inject *s, const struct inject_event *e, size_t c, double x, double y,
                     bool rounded, bool measured)
 {

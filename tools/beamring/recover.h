@@ -1,4 +1,5 @@
-/* recover.h - inside `beamring recover`: events of a ledger, filterbank files, and filters for known bursts. */
+/* recover.h - inside `beamring recover`: events of a ledger, filterbank files, and filters for known
+ * bursts. */
 #ifndef BEAMRING_TOOLS_BEAMRING_RECOVER_H
 #define BEAMRING_TOOLS_BEAMRING_RECOVER_H
 
@@ -55,9 +56,9 @@ struct recovered {
 int recover_open(struct recover *r, int count, char **paths);
 void recover_close(struct recover *r);
 
-/* The burst's S/N in a beam: of a filter of its shape at its place, in units of the noise around it. The errors
- * are where the filter finds most. `cover` receives the share of the filter that lies in the files, squared; less
- * than 0.5: nothing was measured. False: a file cannot be read, after a message. */
+/* The burst's S/N in a beam: of a filter of its shape at its place, in units of the noise around it. The
+ * errors are where the filter finds most. `cover` receives the share of the filter that lies in the files,
+ * squared; less than 0.5: nothing was measured. False: a file cannot be read, after a message. */
 bool recover_measure(const struct recover *r, const struct recover_event *event, long beam, double *cover,
                      struct recovered *found);
 

@@ -3,7 +3,8 @@
 
 usage: recover_report.py found.json out.png [--try]
 
-Exit status: 0; 1 when the file has no event; 3 without numpy or matplotlib, which is said unless --try is given.
+Exit status: 0; 1 when the file has no event; 3 without numpy or matplotlib, which is said unless --try is
+given.
 """
 import json
 import sys

@@ -74,8 +74,8 @@ void burst_maker_free(struct burst_maker *maker);
 /* Samples of the window of every channel: a power of two, 2^40 where it would be longer. */
 size_t burst_length(const struct burst_params *params);
 
-/* Makes the field of a channel and polarisation in maker->field; maker->length must be the burst's. Returns the
- * sample, counted from the first simulated one, of its start. `table` is gaussian_table's. */
+/* Makes the field of a channel and polarisation in maker->field; maker->length must be the burst's. Returns
+ * the sample, counted from the first simulated one, of its start. `table` is gaussian_table's. */
 int64_t burst_channel(struct burst_maker *maker, const struct burst_params *params, const int16_t *table,
                       size_t channel, size_t pol);
 
