@@ -120,11 +120,15 @@ double inject_flux(const struct inject_event *event, double f_mhz);
 void inject_steps(const struct inject *s, const struct inject_event *event,
                   const struct inject_product *product, double *steps);
 
-/* S/N that a filter of the burst's shape has in beam `beam` of the product: of all inputs with equal noise
- * (`measured` false), or of those that were there. One channel of `stride` stands for its neighbours. */
+/* Where the product's beams look at base sample `sample`; free() it. NULL: no memory. */
+struct br_beam *inject_beams(const struct inject_product *product, uint64_t sample);
+
+/* S/N that a filter of the burst's shape has in a beam of the product that looks there: of all inputs with
+ * equal noise (`measured` false), or of those that were there. One channel of `stride` stands for its
+ * neighbours. Below the horizon (NAN): 0. */
 double inject_snr(const struct inject *s, const struct inject_event *event,
-                  const struct inject_product *product, const double *steps, size_t beam, size_t stride,
-                  bool measured);
+                  const struct inject_product *product, const double *steps, struct br_beam look,
+                  size_t stride, bool measured);
 
 /* --- planner.c: the thread --- */
 

@@ -132,9 +132,12 @@ static json_t *predicted(const struct inject *s, const struct inject_event *e)
         double sums = (double)(s->nchannels * s->npol * s->ndishes) * (double)stream->nbeams;
         size_t stride = (size_t)fmin(ceil(sums / PREDICT_MOST), (double)s->nchannels);
         json_t *snr = json_array();
+        struct br_beam *beams = inject_beams(product, e->sample);
+        if (beams == NULL) break;
         inject_steps(s, e, product, steps);
         for (size_t b = 0; b < stream->nbeams; b++)
-            json_array_append_new(snr, rounded(inject_snr(s, e, product, steps, b, stride, true)));
+            json_array_append_new(snr, rounded(inject_snr(s, e, product, steps, beams[b], stride, true)));
+        free(beams);
         json_object_set_new(all, product->stage,
                             json_pack("{sf sf so}", "step_s", stream->zone[0].downsample * s->sample_s,
                                       "delay_s", stream->zone[0].delay * s->sample_s, "snr", snr));

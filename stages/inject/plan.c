@@ -235,26 +235,24 @@ static bool refuse(struct inject_event *e, const char *format, ...)
 static bool take_strength(const struct inject *s, struct inject_event *e)
 {
     struct br_beam there = {e->x, e->y};
-    struct br_zone zone = {0, s->nchannels, 1, 1, 0};
     struct br_stream alone = *s->stream;
     alone.nbeams = 1;
     alone.beams = &there;
-    alone.nzones = 1;
-    alone.zone[0] = zone;
     struct inject_product product = s->nproducts > 0 ? s->product[0] : (struct inject_product){"", &alone};
-    const struct br_stream *stream = product.stream;
-    size_t nearest = 0;
-    double least = INFINITY;
-    for (size_t b = 0; b < stream->nbeams; b++) {
-        double away = hypot(stream->beams[b].x - e->x, stream->beams[b].y - e->y);
-        if (away < least) least = away, nearest = b;
-    }
     if (!isnan(e->wanted_snr)) {
+        size_t nearest = 0, nbeams = product.stream->nbeams;
+        double least = INFINITY, *steps = malloc(s->nchannels * sizeof *steps), snr = 0;
+        struct br_beam *beams = inject_beams(&product, e->sample);
+        for (size_t b = 0; beams != NULL && b < nbeams; b++) {
+            double away = hypot(beams[b].x - e->x, beams[b].y - e->y);
+            if (away < least) least = away, nearest = b;
+        }
         e->fluence_s = 1;
-        double *steps = malloc(s->nchannels * sizeof *steps);
-        if (steps == NULL) return refuse(e, "no memory for it");
-        inject_steps(s, e, &product, steps);
-        double snr = inject_snr(s, e, &product, steps, nearest, 1, false);
+        if (beams != NULL && steps != NULL) {
+            inject_steps(s, e, &product, steps);
+            snr = inject_snr(s, e, &product, steps, beams[nearest], 1, false);
+        }
+        free(beams);
         free(steps);
         if (!(snr > 0)) return refuse(e, "no beam of the pipeline sees it: beam %zu is the nearest", nearest);
         e->fluence_s = e->wanted_snr / snr;
@@ -294,12 +292,15 @@ static bool take_memory(const struct inject *s, struct inject_event *e, unsigned
 bool inject_accept(const struct inject *s, struct inject_event *e, unsigned nworkers)
 {
     if (e->beam >= 0) {
-        const struct br_stream *beams = s->nproducts > 0 ? s->product[0].stream : NULL;
-        size_t count = beams != NULL ? beams->nbeams : 0;
+        size_t count = s->nproducts > 0 ? s->product[0].stream->nbeams : 0;
         if ((uint64_t)e->beam >= count)
             return refuse(e, "there is no beam %" PRId64 ": the pipeline has %zu", e->beam, count);
-        e->x += beams->beams[e->beam].x;
-        e->y += beams->beams[e->beam].y;
+        struct br_beam *beams = inject_beams(&s->product[0], e->sample);
+        if (beams == NULL) return refuse(e, "no memory for it");
+        e->x += beams[e->beam].x;
+        e->y += beams[e->beam].y;
+        free(beams);
+        if (isnan(e->x)) return refuse(e, "beam %" PRId64 " is below the horizon", e->beam);
     }
     if (!(e->x * e->x + e->y * e->y <= 1))
         return refuse(e, "direction (%g, %g) is below the horizon", e->x, e->y);

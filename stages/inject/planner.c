@@ -1,6 +1,7 @@
 /* planner.c - the thread that plans events ahead of the stream, and how the stage's thread meets it. */
 #include "stages/inject/planner.h"
 #include "buffers/clock.h"
+#include "runtime/stage_updates.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -76,6 +77,7 @@ static void plan(struct inject_planner *p, struct inject_event *e)
         p->open[p->nopen] = (struct open){.burst = e->burst, .sample = e->sample, .end = e->end};
         snprintf(p->open[p->nopen++].id, INJECT_ID, "%s", e->id);
         json_object_set_new(p->known, e->id, json_true());
+        br_stage_mark(p->stage, e->begin + INJECT_NOISE, e->end, e->id); /* before the stage has it */
         pthread_mutex_unlock(&p->mutex);
         return;
     }

@@ -6,9 +6,12 @@
  * noise, to which `upchannelize` adds that of rounding to 4 bits. A step of D
  * base samples averages x over D independent samples; a filter of the burst's shape over steps and channels
  * then has S/N^2 = sum over channels and steps of D <x>^2. <x> includes dispersion within a fine channel. */
+#include "formats/sky/motion.h"
 #include "stages/inject/inject.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { FINE = 4, FREQUENCIES = 64, MOST_TAPS = 32 };
 #define ROUNDING      (2. / 12) /* that rounding to 4 bits adds to an input's mean |E|^2 */
@@ -131,15 +134,28 @@ void inject_steps(const struct inject *s, const struct inject_event *e, const st
     }
 }
 
-double inject_snr(const struct inject *s, const struct inject_event *e, const struct inject_product *product,
-                  const double *steps, size_t beam, size_t stride, bool measured)
+struct br_beam *inject_beams(const struct inject_product *product, uint64_t sample)
 {
-    const struct br_beam *look = &product->stream->beams[beam];
+    const struct br_stream *stream = product->stream;
+    const struct br_motion *motion = stream->motion;
+    struct br_beam *beams = malloc((stream->nbeams + 1) * sizeof *beams);
+    if (beams == NULL) return NULL;
+    memcpy(beams, stream->beams,
+           stream->nbeams * sizeof *beams); /* `incoherent` appends one to those that move */
+    if (motion != NULL && br_motion_moves(motion) && motion->nbeams <= stream->nbeams)
+        br_motion_at(motion, br_motion_interval(motion, sample), beams);
+    return beams;
+}
+
+double inject_snr(const struct inject *s, const struct inject_event *e, const struct inject_product *product,
+                  const double *steps, struct br_beam look, size_t stride, bool measured)
+{
     bool rounded = product->stream->zone[0].factor > 1;
     double total = 0;
+    if (isnan(look.x)) return 0;
     for (size_t c = stride / 2; c < s->nchannels; c += stride) {
         if (!(steps[c] > 0)) continue;
-        double x = ratio(s, e, c, look->x, look->y, rounded, measured) * e->fluence_s / s->sample_s *
+        double x = ratio(s, e, c, look.x, look.y, rounded, measured) * e->fluence_s / s->sample_s *
                    pow(s->stream->freq_mhz[c] / e->burst.ref_mhz, e->index);
         total += x * x * steps[c] * (measured ? added(s, e, c) : 1);
     }
