@@ -130,7 +130,8 @@ def ask(url):
 
 def counted(url):
     """Asks for the counters of a node's `capture`, by source or interface: {reason: n}."""
-    return next(s["counted"] for s in json.loads(ask(url + "/v1/stages?now"))["stages"] if "counted" in s)
+    stages = json.loads(ask(url + "/v1/stages?now"))["stages"]
+    return next(s["counted"] for s in stages if s["stage"] == "capture")
 
 
 def packets(url, reasons=None):
