@@ -136,6 +136,18 @@ static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, 
     return status;
 }
 
+/* Marks steps [begin, end) of beams below the horizon as missing. */
+static int mark_below(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c, size_t begin,
+                      size_t end)
+{
+    size_t rows = c->nchannels * bb->coherent.params.npol, pitch = c->nsteps * bb->sample;
+    int status = BR_OK, missing = bb->bits == 8 ? 0x80 : 0x88;
+    for (size_t b = 0, n; status == BR_OK && br_horizon_below(&bb->coherent.horizon, &b, &n); b += n)
+        status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * pitch + begin * bb->sample,
+                                   pitch, missing, (end - begin) * bb->sample, n * rows);
+    return status;
+}
+
 /* The whole frame, which is nearly always so, or up to where other weights hold, and on from there. */
 static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c)
 {
@@ -143,6 +155,7 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
     uint64_t first = in->first / c->step, end = in->first + in->samples, until;
     for (size_t at = 0, to; at < c->nsteps; at = to) {
         int status = br_coherent_weights(stage, &bb->coherent, (first + at) * c->step, end, &until);
+        br_horizon_count(stage, &bb->coherent.horizon, (until < end ? until : end) - (first + at) * c->step);
         uint64_t step = until / c->step + (until % c->step != 0) - first;
         to = until >= end || step > c->nsteps ? c->nsteps : (size_t)step;
         if (status == BR_OK && at > 0)
@@ -153,6 +166,7 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
             c->clamped +=
                 br_baseband_execute(bb->coherent.plan, in->data, in->complete ? NULL : in->valid, c->nsteps,
                                     c->out->data, in->complete ? NULL : c->out->valid, bb->saturated);
+        if (status == BR_OK) status = mark_below(stage, bb, c, at, to);
         if (status != BR_OK) return status;
     }
     return BR_OK;

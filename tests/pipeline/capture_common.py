@@ -12,17 +12,16 @@ import time
 import numpy as np
 
 import harness
-from wires_common import free_port, Running
+import wires_common
+from wires_common import ask, free_port, REASONS, Running  # noqa: F401
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import packets  # noqa: E402
 
-REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 
-
-def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 1",
+def capture(directory, fengine, port, frame_samples, more="start_sample: 0",
             stream="sample_ns: 2560", record=True, out="raw", control="", extra=""):
-    """A running capture of what `fengine` sends."""
+    """A running capture of what `fengine` sends, with room for all of it: who stands still loses nothing."""
     channels = len(fengine.channel_ids())
     out = f"- {{stage: record, in: packets, directory: ., prefix: {out}, overwrite: true}}" if record else ""
     return Running(directory, f"""
@@ -39,7 +38,8 @@ pipeline:
     frame_samples: {frame_samples}
     open: 4
     {more.replace(", ", chr(10) + "    ")}
-    out: packets
+    receive_buffer: 134217728
+    out: {{name: packets, depth: 32}}
   {out}{extra}
 """, name="capture.yaml")
 
@@ -111,15 +111,19 @@ def counters(text):
 
 
 class Sender:
-    """Sends datagrams to a port of this machine, so many a second at most."""
+    """Sends datagrams to a port of this machine, so many a second at most, and never `ahead` more than the node
+    at the address `url` has counted: one that stands still misses nothing."""
 
-    def __init__(self, port, rate=5000, host="127.0.0.1"):
+    def __init__(self, port, rate=5000, host="127.0.0.1", url=None, ahead=96):
+        self.url, self.ahead, self.counted = url, ahead, 0
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.to, self.rate, self.sent, self.begin = (host, port), rate, 0, None
 
     def send(self, packet):
         if self.begin is None:
             self.begin = time.monotonic()
+        while self.url is not None and self.sent >= self.counted + self.ahead:
+            self.counted = wires_common.packets(self.url)
         self.sent += 1
         ahead = self.begin + self.sent / self.rate - time.monotonic()
         if ahead > 0.002:

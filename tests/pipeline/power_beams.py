@@ -10,6 +10,7 @@ import sys
 import h5py
 import numpy as np
 
+import circle_common as circle
 import harness
 from small import DISHES, SPACING, TELESCOPE, one, record_field
 from wires_common import recorded_levels
@@ -219,6 +220,21 @@ def test_moving_and_updates():
         assert not np.array_equal(a[:, :, :, 2100:], b[:, :, :, 2100:])
 
 
+def test_below_the_horizon():
+    """Such a beam has no power, also where the sum over inputs is taken off; its voltages are missing."""
+    if not circle.has_erfa():
+        return
+    with harness.scratch() as d:
+        path = record_field(d, samples=1000)
+        _, valid, _, _ = harness.read_e(path)
+        beams = 'beams: {towards: [{azel: [30, 80]}, {radec: ["05:48:00", "-20:00:00"]}]}'
+        for incoherent in ("none", "subtract"):
+            data, _, _ = run(d, incoherent, f"power_beams, integrate: 48, incoherent: {incoherent}, {beams}")
+            assert (data[..., 1] == 0).all() and (data[..., 0] != 0).mean() > 0.8, data
+        got = run(d, "e", f"baseband_beamform, bits: 8, {beams}", frame=300)
+        assert (got[1] == -128).all() and (got[0, ..., valid.astype(bool).all(axis=1), :] != -128).all()
+
+
 def test_products():
     """quantize, filterbank and packetize follow as they follow frb_beams: beam 3 of 4 is on the source."""
     with harness.scratch() as d:
@@ -261,4 +277,4 @@ def test_mistakes():
 
 if __name__ == "__main__":
     harness.main([test_equation, test_weights_file, test_incoherent, test_eight_bits, test_moving_and_updates,
-                  test_products, test_mistakes])
+                  test_below_the_horizon, test_products, test_mistakes])

@@ -3,15 +3,11 @@
 #include "tools/beamring/calibrate.h"
 #include "tools/beamring/remote.h"
 
-#include <limits.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char *const flag_names[] = {"good", "dead", "weak", "misfit", "no result"};
 
@@ -80,9 +76,10 @@ static void print_flagged(const struct visibilities *v, const struct calibration
     }
 }
 
-static const char *place_kind(const struct source_place *place)
+const char *calibrate_place_kind(const struct source_place *place)
 {
-    return place->sun ? "the" : place->on_sky ? "source" : "direction";
+    enum sky_kind kind = place->source[0].kind;
+    return kind == SKY_FIXED ? "direction " : kind == SKY_RADEC ? "source " : "the ";
 }
 
 void calibrate_warn_inputs(const struct visibilities *v)
@@ -110,17 +107,17 @@ void calibrate_warn_winding(const struct calibrate_request *r, const struct visi
             p, pol, w->coherence);
     if (w->mirror)
         fprintf(stderr,
-                "in the mirror image of the direction given, and less (%.2f) for %s %s. The visibilities "
+                "in the mirror image of the direction given, and less (%.2f) for %s%s. The visibilities "
                 "are probably conjugated: the sideband of the stream, or the phases of the file, are the "
                 "other way round\n",
-                w->given, place_kind(&r->place), r->source);
+                w->given, calibrate_place_kind(&r->place), r->source);
     else
         fprintf(stderr,
                 "at direction cosines %.4f north, %.4f east (azimuth %.1f, elevation %.1f degrees, or an "
-                "alias of it), and less (%.2f) for %s %s. Check the direction, the time and the "
+                "alias of it), and less (%.2f) for %s%s. Check the direction, the time and the "
                 "positions\n",
                 w->s[0], w->s[1], fmod(atan2(w->s[1], w->s[0]) * 180 / M_PI + 360, 360),
-                asin(fmin(w->s[2], 1)) * 180 / M_PI, w->given, place_kind(&r->place), r->source);
+                asin(fmin(w->s[2], 1)) * 180 / M_PI, w->given, calibrate_place_kind(&r->place), r->source);
 }
 
 void calibrate_report(const struct calibrate_request *r, const struct visibilities *v,
@@ -136,8 +133,9 @@ void calibrate_report(const struct calibrate_request *r, const struct visibiliti
            v->shape.telescope, c->ndishes, c->npol, c->npol == 1 ? "" : "s", c->nfreq,
            c->nfreq == 1 ? "" : "s", v->freq_mhz[0], calibrate_sideband(v),
            v->shape.sideband == BR_SIDEBAND_UNKNOWN ? " (taken)" : "");
-    printf("%s %s: %zu integration%s, %s to %s UTC", place_kind(&r->place), r->source, v->nintegrations,
-           v->nintegrations == 1 ? "" : "s", text_utc_format(from, begin), text_utc_format(to, end));
+    printf("%s%s: %zu integration%s, %s to %s UTC", calibrate_place_kind(&r->place), r->source,
+           v->nintegrations, v->nintegrations == 1 ? "" : "s", text_utc_format(from, begin),
+           text_utc_format(to, end));
     if (v->lowest <= 1) printf(", at least %.1f degrees above the horizon", asin(v->lowest) * 180 / M_PI);
     printf("\n\npol     channels   good inputs    dead  weak misfit  S/N of a visibility   residual/noise\n");
     for (size_t p = 0; p < c->npol; p++) print_polarisation(c, p, v->shape.pol[p]);
@@ -147,50 +145,6 @@ void calibrate_report(const struct calibrate_request *r, const struct visibiliti
         if (c->why[row].text[0] != '\0')
             printf("no result: %.9g MHz, polarisation %zu (%s): %s\n", v->freq_mhz[row / c->npol],
                    row % c->npol, v->shape.pol[row % c->npol], c->why[row].text);
-}
-
-/* --- the picture ---------------------------------------------------------------------------------- */
-
-enum { NO_MODULES = 3 }; /* the script's exit status without h5py or matplotlib */
-
-/* Where the script is: installed, or next to the sources of the build folder. */
-static bool find_script(char *path, size_t size)
-{
-    static const char *const places[] = {"/../share/beamring/plots", "/../../tools/plots"};
-    char program[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0) return false;
-    program[length] = '\0';
-    *strrchr(program, '/') = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, size, "%s%s/gains_report.py", program, places[i]);
-        if (access(path, R_OK) == 0) return true;
-    }
-    return false;
-}
-
-int calibrate_plot(const char *gains, const char *picture)
-{
-    static const char *const pythons[] = {"/usr/bin/python3", "python3"};
-    char script[PATH_MAX + 64];
-    int how = 0;
-    if (!find_script(script, sizeof script)) {
-        fputs(
-            "beamring calibrate: --plot: gains_report.py is not there; it is in tools/plots of the sources\n",
-            stderr);
-        return 1;
-    }
-    for (size_t i = 0; i < sizeof pythons / sizeof *pythons; i++) {
-        char *const words[] = {(char *)(uintptr_t)pythons[i], script,
-                               (char *)(uintptr_t)gains,      (char *)(uintptr_t)picture,
-                               (char *)(uintptr_t) "--try",   NULL};
-        pid_t child;
-        if (posix_spawnp(&child, pythons[i], NULL, NULL, words, environ) != 0) continue;
-        if (waitpid(child, &how, 0) != child || !WIFEXITED(how)) return 1;
-        if (WEXITSTATUS(how) != NO_MODULES) return WEXITSTATUS(how) != 0;
-    }
-    fputs("beamring calibrate: --plot needs Python with numpy, h5py and matplotlib\n", stderr);
-    return 1;
 }
 
 /* --- a node that runs ----------------------------------------------------------------------------- */

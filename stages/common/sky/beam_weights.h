@@ -31,7 +31,7 @@ int br_beam_weights_make(struct br_stage *stage, const char *gains_file, int64_t
                          struct br_weights_rule *rule, struct br_weights *weights);
 
 /* The weights for these directions [rule.motion.nbeams] into weight [nchannels][npol][beam][ndishes][2] and
- * shift [nchannels][npol][beam]. Any thread. */
+ * shift [nchannels][npol][beam]; all 0 for a beam that is NAN, below the horizon. Any thread. */
 void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
                         int32_t *shift);
 
