@@ -67,9 +67,9 @@ def schedule(slot, **more):
 def test_recovered():
     """S/N of events at random places around the beams, by NumPy and by `beamring recover`."""
     with harness.scratch() as d:
-        harness.run(d, text(12 * 8192, schedule(8192)))
+        harness.run(d, text(9 * 8192, schedule(8192)))
         events = [e for e in ledger(os.path.join(d, "ledger.jsonl")).values() if e["state"] != "refused"]
-        assert len(events) == 12 and all(e["state"] == "injected" for e in events), events
+        assert len(events) == 9 and all(e["state"] == "injected" for e in events), events
         want = recovered(os.path.join(d, "fil"), events)
         ratio = np.array([snr / predicted for _, predicted, snr in want.values()])
         error = np.sqrt(sum(predicted ** -2 for _, predicted, _ in want.values())) / len(want)

@@ -16,10 +16,10 @@ enum {
     AROUND = 1024, /* steps on either side from which the noise is measured */
     LEAST_AROUND = 64,
     FREQUENCIES = 64, /* of a channel, at most, over which a burst is smeared */
-    GRID = 3,         /* places on either side at which errors are looked for */
-    ZOOMS = 5
+    GRID = 2,         /* places on either side at which errors are looked for */
+    ZOOMS = 6
 };
-#define FWHM 2.3548200450309493
+#define FAINT 5. /* less has no place of its own */
 
 /* --- files --- */
 
@@ -417,7 +417,7 @@ bool recover_measure(const struct recover *r, const struct recover_event *e, lon
     }
     if (good && n > 0) {
         found->snr = filter(w, n, e, e->burst.dm, 0, cover);
-        if (*cover >= 0.5) find_errors(w, n, e, found);
+        if (*cover >= 0.5 && e->snr != NULL && found->snr > FAINT) find_errors(w, n, e, found);
     }
     for (size_t i = 0; w != NULL && i < n; i++) free(w[i].value);
     free(w);
