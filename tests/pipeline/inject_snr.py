@@ -1,5 +1,5 @@
-"""Recovered over predicted S/N of injected bursts, on and off beam centres, with a board missing for a third of them:
-in 8-bit files, over frb-node, and over chime-l0.
+"""Recovered over predicted S/N of injected bursts, on and off beam centres, with a board missing for a third
+of them: in 8-bit files, over frb-node, and over chime-l0.
 
 The suite runs a few events through files and frb-node. For the numbers of docs/inject.md:
     tests/pipeline/inject_snr.py --events 120 [--seed N] [--sideband upper|lower]"""
@@ -20,8 +20,8 @@ SAMPLE_NS, SLOT, STEP, EPOCH_NS = 2560, 24576, 384, 1700000000000000000
 BLOCK = 256 * STEP
 
 HEAD = f"""
-telescope: {{name: t, grid: {{m: 2, n: 4}}, spacing_m: {{m: 8, n: 6}}, latitude_deg: 49.3, longitude_deg: -119.6,
-  dishes: [{', '.join(f'[{i // 4}, {i % 4}]' for i in range(DISHES))}]}}
+telescope: {{name: t, grid: {{m: 2, n: 4}}, spacing_m: {{m: 8, n: 6}}, latitude_deg: 49.3,
+  longitude_deg: -119.6, dishes: [{', '.join(f'[{i // 4}, {i % 4}]' for i in range(DISHES))}]}}
 stream: {{epoch_ns: {EPOCH_NS}, sample_ns: {SAMPLE_NS}, sideband: %s,
   freq_mhz: {{first: {800 - 0.390625 * (COARSE + CHANNELS - 1)!r}, step: 0.390625, count: {CHANNELS}}}}}
 pipeline:
@@ -35,7 +35,8 @@ CHAIN = """
 """
 FRB_NODE = """
   - {stage: quantize, name: four, in: beams, out: q, bits: 4, block: 256}
-  - {stage: packetize, name: frb, in: q, format: frb-node, acks: true, destinations: [{address: "127.0.0.1:%s"}]}
+  - {stage: packetize, name: frb, in: q, format: frb-node, acks: true,
+     destinations: [{address: "127.0.0.1:%s"}]}
 """
 CHIME_L0 = """
   - {stage: packetize, name: l0, in: beams, format: chime-l0, rate: 3e6, burst: 20000,
@@ -82,13 +83,14 @@ def measure(events, seed, sideband="lower", chime_l0=False):
         frb, port = listen(d, "frb-node", "127.0.0.1:0", "--directory", "frb", "--until-closed")
         ways = FRB_NODE % port
         if chime_l0:
-            l0, port = listen(d, "chime-l0", "127.0.0.1:0", "--directory", "l0", "--beams", 4, "--channels", CHANNELS,
-                              "--first-channel", COARSE, "--epoch-ns", EPOCH_NS)
+            l0, port = listen(d, "chime-l0", "127.0.0.1:0", "--directory", "l0", "--beams", 4,
+                              "--channels", CHANNELS, "--first-channel", COARSE, "--epoch-ns", EPOCH_NS)
             ways += CHIME_L0 % port
         harness.run(d, HEAD % sideband + f"""
   - {{stage: replay, files: e_*.dada, out: e, frame_samples: 4096}}
-  - {{stage: inject, in: e, out: field, ledger: ledger.jsonl, seed: {seed}, schedule: {{per_hour: {slots!r}, seed: {seed},
-      snr: [8, 100], dm: [20, 150], width_s: [0.001, 0.004], radius: 0.01}}}}
+  - {{stage: inject, in: e, out: field, ledger: ledger.jsonl, seed: {seed},
+      schedule: {{per_hour: {slots!r}, seed: {seed}, snr: [8, 100], dm: [20, 150],
+      width_s: [0.001, 0.004], radius: 0.01}}}}
 """ + CHAIN + ways, timeout=3000)
         frb.communicate(timeout=100)
         files = {"8-bit files": sorted(os.path.join(d, "fil", n) for n in os.listdir(os.path.join(d, "fil"))
@@ -102,7 +104,7 @@ def measure(events, seed, sideband="lower", chime_l0=False):
                                        if n.endswith(".dada"))
         found = {}
         for way, names in files.items():
-            result = harness.beamring("recover", os.path.join(d, "ledger.jsonl"), *names, "--json", timeout=3000)
+            result = harness.beamring("recover", "ledger.jsonl", *names, "--json", cwd=d, timeout=3000)
             assert result.out.startswith("{"), result
             found[way] = result.status, json.loads(result.out)
         return found, ledger(os.path.join(d, "ledger.jsonl"))
@@ -110,8 +112,9 @@ def measure(events, seed, sideband="lower", chime_l0=False):
 
 def report(way, document):
     s = document["summary"]
-    print(f"{way}: recovered over predicted {s['mean']:.4f} +- {s['error']:.4f} of {s['events']} events, scatter "
-          f"{s['scatter']:.3f}; {s['missed']} missed, {s['unexpected']} unexpected, {s['outside']} outside")
+    print(f"{way}: recovered over predicted {s['mean']:.4f} +- {s['error']:.4f} of {s['events']} events, "
+          f"scatter {s['scatter']:.3f}; {s['missed']} missed, {s['unexpected']} unexpected, "
+          f"{s['outside']} outside")
 
 
 def test_few():
