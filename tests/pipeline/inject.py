@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 import harness
+from control_common import node
 from inject_common import (CHAIN, CHANNELS, DISHES, FILES, FIRST_MHZ, frequencies, HEAD, late_s, ledger, MHZ,
                            recovered, SAMPLE_NS)
 
@@ -142,6 +143,40 @@ def test_ledger_cannot_be_written():
         assert np.array_equal(a, b)
 
 
+def ask(n, id, sample):
+    """Asks a node for an event, and waits for what becomes of it."""
+    values = {"id": id, "sample": sample, "beam": 1, "dm": 20, "width_s": 0.001, "snr": 30}
+    answer = n.post("/v1/update", json.dumps({"stages": {"inject": {"bursts": [values]}}}))
+    assert answer.code in (200, 202), answer.text
+    events = []
+    n.wait_until(lambda _: events.append(n.get(f"/v1/injections?id={id}").json["injections"]) or
+                 (events[-1] and events[-1][0]["state"] != "scheduled"))
+    return events[-1][0]
+
+
+def test_update():
+    """Events over HTTP: in the past, and ahead of the stream by more and more until the request is early."""
+    live = text(10**9, "seed: 1").replace("out: clean}", "realtime: true, out: clean}")
+    with node(live) as n:
+        n.wait_until(lambda s: s["newest"] and s["newest"]["sample"] > 16384)
+        late = ask(n, "late", 2000)
+        assert late["state"] == "refused" and "too late" in late["why"], late
+        for attempt in range(12):
+            newest = n.status()["newest"]
+            event = ask(n, f"try{attempt}", (newest["sample"] if newest else 0) + 20000 * 2**attempt)
+            if event["state"] == "injected":
+                break
+        assert event["state"] == "injected" and event["beam"] == 1, event
+        assert abs(event["beams"]["frb_beams"]["snr"][1] / 30 - 1) < 0.1, event
+        again = n.post("/v1/update", '{"stages": {"inject": {"bursts": [{"id": "x", "sample": 1}]}}}')
+        assert again.code == 400 and "dm" in again.text, again.text
+        states = [e["state"] for e in n.get("/v1/injections").json["injections"]]
+        assert states[0] == "injected" and states[-1] == "refused", states
+        n.end()
+        on_disk = ledger(os.path.join(n.directory, "ledger.jsonl"))
+        assert on_disk["late"]["state"] == "refused" and on_disk[event["id"]] == event, on_disk
+
+
 def test_missing():
     """A hole takes a part of the burst, dead inputs lower the prediction: both are said."""
     with harness.scratch() as d:
@@ -194,5 +229,5 @@ def test_mistakes():
 
 
 if __name__ == "__main__":
-    harness.main([test_field, test_recovered, test_refused, test_ledger_cannot_be_written, test_missing,
-                  test_mistakes])
+    harness.main([test_field, test_recovered, test_refused, test_ledger_cannot_be_written, test_update,
+                  test_missing, test_mistakes])
