@@ -2,6 +2,7 @@
 #include "buffers/output.h"
 #include "formats/sigproc/write.h"
 #include "runtime/stage_updates.h"
+#include "stages/common/sky/towards.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/made_with.h"
@@ -16,7 +17,7 @@
 struct filterbank {
     const char *directory, *prefix, *values, *source; /* parameters */
     struct br_ints beams;
-    double src_raj, src_dej, max_gap_s;
+    double src_raj, src_dej, max_gap_s; /* NAN: not given */
     int64_t telescope_id, machine_id;
     bool overwrite;
     struct names names;
@@ -40,11 +41,14 @@ static const struct br_param params[] = {
           "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32; default "
           "levels, of 4 bits with scales intensity",
           .choices = values_choices),
-    PARAM(STRING, struct filterbank, source, "source_name of the header; default 'beam N'"),
-    PARAM(REAL, struct filterbank, src_raj, "right ascension for the header, as SIGPROC writes it",
-          .def = "0", .unit = "hhmmss.s", .min = 0, .max = 240000),
-    PARAM(REAL, struct filterbank, src_dej, "declination for the header, as SIGPROC writes it", .def = "0",
-          .unit = "ddmmss.s", .min = -900000, .max = 900000),
+    PARAM(STRING, struct filterbank, source,
+          "source_name of the header; default: the name of what the beam follows, or 'beam N'"),
+    PARAM(REAL, struct filterbank, src_raj,
+          "right ascension for the headers of all beams, as SIGPROC writes it; default: where each beam "
+          "looks at the start of its file",
+          .unit = "hhmmss.s", .min = 0, .max = 240000),
+    PARAM(REAL, struct filterbank, src_dej, "the same for the declination", .unit = "ddmmss.s",
+          .min = -900000, .max = 900000),
     PARAM(INT, struct filterbank, telescope_id, "SIGPROC's number of the telescope; 20 is CHIME, 0 is none",
           .def = "0", .min = 0, .max = 100000),
     PARAM(INT, struct filterbank, machine_id, "SIGPROC's number of the backend", .def = "0", .min = 0,
@@ -148,6 +152,8 @@ static int configure(struct br_stage *stage, void *self)
     status = earlier_check(stage, "directory", &earlier);
     if (status != BR_OK) return status;
     struct sigproc_writer *w = &fb->writer;
+    status = br_stage_site(stage, "directory", &w->site);
+    if (status != BR_OK) return status;
     w->stream = in;
     w->step = in->zone[0].downsample;
     w->nbeams = fb->beams.count > 0 ? fb->beams.count : w->rows.nbeams;
