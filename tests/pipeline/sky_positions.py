@@ -2,6 +2,7 @@
 F-engine of tests/oracle/fengine.py, in the Nyquist zones 1 to 4, by way of a recording that knows where the
 antennas are, are found where they are by beams, by `calibrate` and in visibilities."""
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -152,5 +153,61 @@ def test_needs_a_grid():
         assert result.status != 0 and words in result.err, result
 
 
+SUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "aavs3_sun.uvh5")
+FROM_FILE = """
+telescope: {{name: sun, positions_m: {0}{1}}}
+stream: {{sample_ns: 1000, epoch_ns: 1700000000000000000, freq_mhz: [159.375]}}
+pipeline:
+  - {{stage: simulate, out: e, samples: 8, frame_samples: 8}}
+  - {{stage: record, in: e, directory: ., prefix: e, overwrite: true}}
+"""
+
+
+def test_uvh5():
+    """The antennas of another telescope's UVH5 file; damaged files are refused with their names."""
+    with h5py.File(SUN) as f:
+        xyz = f["Header/antenna_positions"][()]
+        lat, lon = (np.radians(f[f"Header/{name}"][()]) for name in ("latitude", "longitude"))
+        height = f["Header/altitude"][()]
+    east = np.array([-np.sin(lon), np.cos(lon), 0])
+    up = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+    want = xyz @ np.stack([east, np.cross(up, east), up]).T
+    with harness.scratch() as d:
+        harness.run(d, FROM_FILE.format(SUN, ""))
+        keys, size = harness.header(os.path.join(d, "e_000000.dada"))
+        assert np.abs(sky.numbers(keys, "POSITIONS_M").reshape(-1, 3) - want).max() < 1e-6 and size > 4096
+        assert abs(float(keys["SITE_HEIGHT_M"]) - height) < 1e-6
+
+        def refused(words, more="", name="bad.uvh5"):
+            result = harness.run(d, FROM_FILE.format(name, more), status=2)
+            assert words in result.err and name in result.err, (words, result)
+
+        def changed(change, words):
+            shutil.copy(SUN, os.path.join(d, "bad.uvh5"))
+            with h5py.File(os.path.join(d, "bad.uvh5"), "a") as f:
+                change(f["Header"])
+            refused(words)
+
+        def replace(name, value):
+            def change(head):
+                del head[name]
+                head[name] = value
+            return change
+
+        changed(lambda head: head.pop("antenna_positions"), "antenna_positions")
+        changed(replace("antenna_positions", xyz[:, :2]), "antenna_positions")
+        changed(replace("antenna_positions", xyz[:-1]), "antenna_positions")
+        changed(replace("antenna_positions", xyz * np.nan), "finite")
+        changed(replace("antenna_positions", xyz * 0), "dish 1 is in the place of dish 0")
+        changed(replace("antenna_positions", h5py.ExternalLink("other.h5", "x")), "refers to another file")
+        changed(replace("antenna_numbers", np.zeros(len(xyz), int)), "every number once")
+        whole = open(SUN, "rb").read()
+        for length in (9, 100, 2000, 20000, len(whole) // 2):
+            with open(os.path.join(d, "cut.uvh5"), "wb") as f:
+                f.write(whole[:length])
+            refused("cut.uvh5", name="cut.uvh5")
+        refused("leave latitude_deg out of `telescope:`", ", latitude_deg: 37", name=SUN)
+
+
 if __name__ == "__main__":
-    harness.main([test_sources_are_where_they_are, test_simulate, test_needs_a_grid])
+    harness.main([test_sources_are_where_they_are, test_simulate, test_needs_a_grid, test_uvh5])

@@ -148,6 +148,8 @@ static void test_mistakes(void **state)
     says(with_table("", ""), 1, "the table has no rows");
     says(with_table("", "x,y,z\n10,20,30\n40,50,60\n"), 1, "expected metres from the centre of the Earth");
     says(with_table("", "x,y,z\n-2411952,-4479481,3.8e9\n"), 1, "out of range");
+    snprintf(words, sizeof words, "%s:4:1: telescope: positions_m: dish 2 is in the place of dish 0", table);
+    says(with_table("", "east,north,up\n1,2,3\n9,9,9\n1,2,3\n"), 1, words);
     /* a damaged file of HDF5 */
     says(with_table("", "\x89HDF\r\n\x1a\n and nothing"), 1, "telescope: positions_m: ");
 }
