@@ -144,6 +144,10 @@ def test_needs_a_grid():
                 f.write(replay + stages)
             result = harness.beamring("check", "p.yaml", cwd=d)
             assert result.status != 0 and words in result.err, result
+        with open(os.path.join(d, "p.yaml"), "w") as f:
+            f.write(replay + stages.replace("frb-node", "frb-node, site: {separation_m: [6, 5]}"))
+        result = harness.beamring("check", "p.yaml", cwd=d)
+        assert result.status == 0, result
         other = sky.Irregular(sky.board(1), 3, antennas=5)
         with open(os.path.join(d, "p.yaml"), "w") as f:
             f.write(other.yaml + "pipeline:\n  - {stage: replay, files: field*.dada, out: field}\n"
