@@ -24,6 +24,8 @@ pipeline:
   - {{stage: replay, files: own*.dada, out: field, frame_samples: 256}}
   - {{stage: baseband_beamform, name: b4, in: field, out: four, shift: 10, beams: {first}}}
   - {{stage: baseband_beamform, name: bm, in: field, out: rates, shift: 10, beams: {moving}}}
+  - {{stage: baseband_beamform, name: az, in: field, out: azel, shift: 10,
+      beams: {{towards: [{{azel: {azel}}}]}}}}
   - {{stage: power_beams, in: field, out: power, integrate: 64, beams: {first}}}
   - {{stage: correlate, in: field, out: v, integrate: 1024}}
   - {{stage: uvh5, in: v, directory: vis}}
@@ -66,14 +68,16 @@ def check_source(zone):
         sky.write(d, field)
         harness.run(d, (array.yaml if zone % 2 else array.write_table(d)) + RECORD)
         records = "".join(f"  - {{stage: record, name: r_{o}, in: {o}, directory: ., prefix: {o}}}\n"
-                          for o in ("four", "rates", "power"))
-        text = PRODUCTS.format(first=sky.text(first), moving=moving) + records
+                          for o in ("four", "rates", "azel", "power"))
+        text = PRODUCTS.format(first=sky.text(first), moving=moving, azel=list(place)) + records
         assert "telescope:" not in text  # the recording knows
         harness.run(d, text)
 
         more = {"scale": (127 / 2 ** 10) ** 2, "rounding": 2 / 6}
         power = (abs(sky.voltages(d, "four")[0]) ** 2).sum(2).mean(2).T
         sky.check_beams(array, place, first, power, TIMES, label=f"{label}, voltages", **more)
+        power = (abs(sky.voltages(d, "azel")[0]) ** 2).sum(2).mean(2).T
+        sky.check_beams(array, place, [[x, y]], power, TIMES, label=f"{label}, azel", **more)
         power = (abs(sky.voltages(d, "rates")[0]) ** 2).sum(2)
         for k in range(4):
             now = ends + rates * (k + 0.5) / 4 * TIMES * SAMPLE_S

@@ -128,6 +128,7 @@ static void test_mistakes(void **state)
     says(LIST("[[0, 0, 0], [1, 2e7, 2]]"), 1, "'2e7' is out of range");
     says(LIST("[[0, 0, 0], [1, 2, 3], [5, 6, 7], [1, 2.0002, 3.0003]]"), 1,
          "test.yaml:1:69: telescope: positions_m: dish 3 is in the place of dish 1");
+    says(LIST("[[-118.28143, 37.24, 1183], [-118.28137, 37.24, 1183]]"), 1, "and metres, not degrees");
     says(LIST("nowhere.csv"), 1, "there is no file 'nowhere.csv'; looked in ");
     says(LIST("/dev/null"), 1, "is not a regular file");
     says("telescope: {name: t" GRID ", positions_m: [[0, 0, 0]]}\n" SMALL, 1,
