@@ -45,8 +45,9 @@ struct br_look {
     double x, y, azimuth_deg, altitude_deg, ra_deg, dec_deg;
 };
 
-/* Where the beams look when a base sample begins: look[nbeams]. BR_E_NO_MEMORY. */
-int br_motion_looks(const struct br_motion *motion, uint64_t sample, struct br_look *look);
+/* Where the beams look at a Unix time (br_stream_time_ns has that of a base sample): look[nbeams].
+ * BR_E_NO_MEMORY. */
+int br_motion_looks(const struct br_motion *motion, int64_t unix_ns, struct br_look *look);
 
 /* Beam (i, j) = i ny + j of nx by ny points to (sin(asin(x) + (i - (nx-1)/2) spacing[0]), likewise y), so that
  * a grid is the product of its axes; NAN below the horizon. */
