@@ -129,6 +129,9 @@ BR_API int br_stream_check(const struct br_stream *stream, struct br_error *erro
  * why. */
 BR_API bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, struct br_error *why);
 
+/* True if the dishes are in the same places, or both are NULL. */
+BR_API bool br_telescope_same(const struct br_telescope *a, const struct br_telescope *b);
+
 /* Parses "5120/1", "2560", "1706.6666" or "5120/3" as a fraction in lowest terms. Errors: BR_E_INVALID if the
  * text is not a number, not positive or out of range. */
 BR_API int br_rational_parse(const char *text, struct br_rational *value, struct br_error *error);

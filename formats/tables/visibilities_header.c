@@ -115,8 +115,14 @@ static int read_site(struct uvh5_reader *r)
     return status;
 }
 
+double uvh5_height(struct uvh5_reader *r)
+{
+    double height = NAN;
+    return one_real(r, "Header/altitude", &height) ? height : NAN;
+}
+
 /* Positions relative to the site, from axes fixed to the Earth to east, north and up. */
-static int read_antennas(struct uvh5_reader *r)
+int uvh5_read_antennas(struct uvh5_reader *r)
 {
     struct visibilities_shape *shape = &r->reply.shape;
     hsize_t count = 0;
@@ -411,7 +417,7 @@ static int read_row_header(struct uvh5_reader *r)
 int uvh5_read_header(struct uvh5_reader *r, enum br_sideband stated)
 {
     double seconds;
-    int status = read_antennas(r);
+    int status = uvh5_read_antennas(r);
     if (status == BR_OK) status = read_polarisations(r);
     if (status == BR_OK) status = read_channels(r);
     if (status == BR_OK) status = read_sideband(r, stated);

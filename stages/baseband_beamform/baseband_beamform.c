@@ -14,6 +14,8 @@ enum { PIECE = 1024, MISSING = 0x88 /* -8 in both parts */ };
 
 struct baseband_beamform {
     struct br_coherent coherent;
+    int64_t bits;        /* parameter */
+    size_t sample;       /* bytes of one of the output */
     uint64_t *saturated; /* [beam] components clamped */
     uint64_t components; /* computed per beam */
 
@@ -22,21 +24,35 @@ struct baseband_beamform {
     uint8_t *piece_valid, *before; /* [F][PIECE]; [T][F]: the frame's validity up to there */
 };
 
-static const struct br_param params[] = {BR_COHERENT_PARAMS(struct baseband_beamform), {0}};
+static const struct br_param params[] = {
+    BR_COHERENT_PARAMS(struct baseband_beamform),
+    BR_SHIFT_PARAM(struct baseband_beamform),
+    PARAM(INT, struct baseband_beamform, bits,
+          "of a component of the output: 4 (int4x2, clamped at 7) or 8 (int8x2, clamped at 127)", .def = "4",
+          .min = 4, .max = 8),
+    {0},
+};
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
-static const struct br_port outputs[] = {{"out", "J[beam][freq][pol][time], int4x2; -8 means missing"}, {0}};
+static const struct br_port outputs[] = {
+    {"out", "J[beam][freq][pol][time], int4x2, -8 means missing; or int8x2, -128 means missing"}, {0}};
 
 static int configure(struct br_stage *stage, void *self)
 {
     struct baseband_beamform *bb = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
+    if (bb->bits != 4 && bb->bits != 8)
+        return br_stage_fail_at(stage, "bits", "%lld bits of a component; expected 4 or 8",
+                                (long long)bb->bits);
+    bb->sample = (size_t)bb->bits / 4;
+    bb->coherent.params.bits = (unsigned)bb->bits;
     int status = br_coherent_configure(stage, &bb->coherent, out);
     if (status != BR_OK) return status;
 
     size_t lengths[4] = {out->nbeams, in->nchannels, bb->coherent.params.npol, in->array.axis[0].length};
     struct br_error error = {0};
-    if (br_array_init(&out->array, BR_INT4X2, "beam,freq,pol,time", lengths, &error) != BR_OK)
+    if (br_array_init(&out->array, bb->bits == 8 ? BR_INT8X2 : BR_INT4X2, "beam,freq,pol,time", lengths,
+                      &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
     return BR_OK;
 }
@@ -44,7 +60,7 @@ static int configure(struct br_stage *stage, void *self)
 static size_t piece_bytes(const struct baseband_beamform *bb, const struct br_stream *in)
 {
     size_t steps = in->array.axis[0].length + 1; /* a frame beside a loss may touch one step more */
-    return bb->coherent.params.nbeams * in->nchannels * bb->coherent.params.npol *
+    return bb->sample * bb->coherent.params.nbeams * in->nchannels * bb->coherent.params.npol *
            (steps < PIECE ? steps : PIECE);
 }
 
@@ -111,7 +127,8 @@ static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, 
         c->clamped +=
             br_baseband_execute(bb->coherent.plan, (const uint8_t *)c->in->data + at * c->row, valid, n,
                                 bb->piece, valid != NULL ? bb->piece_valid : NULL, bb->saturated);
-        status = br_stage_copy_rows(stage, (uint8_t *)c->out->data + at, c->nsteps, bb->piece, n, n, rows);
+        status = br_stage_copy_rows(stage, (uint8_t *)c->out->data + at * bb->sample, c->nsteps * bb->sample,
+                                    bb->piece, n * bb->sample, n * bb->sample, rows);
         for (size_t f = 0; valid != NULL && f < F; f++)
             memcpy(c->out->valid + f * c->nsteps + at, bb->piece_valid + f * n, n);
     }

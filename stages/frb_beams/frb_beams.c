@@ -102,16 +102,6 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, stru
     return BR_OK;
 }
 
-/* It looks nowhere: its direction is that of the middle, and with it the beams are not a grid. */
-static void append_incoherent(struct br_stage *stage, struct br_stream *out)
-{
-    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
-    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
-    out->beams = beams;
-    out->nbeams++;
-    out->beams_x = out->beams_y = 0;
-}
-
 static int configure(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
@@ -124,6 +114,12 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail(stage, BR_E_INVALID,
                              "beams need the spacing of the dish grid: add `telescope:` to the pipeline");
     const struct br_telescope *t = in->telescope;
+    if (t->dishes == NULL)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "the dishes of telescope '%s' are not on a grid, as those of its input are: add grid, "
+            "spacing_m and dishes to `telescope:`",
+            t->name);
     if (in->array.axis[2].length != 2 * (size_t)t->grid_m ||
         in->array.axis[3].length != 2 * (size_t)t->grid_n)
         return br_stage_fail(
@@ -134,7 +130,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status != BR_OK) return status;
     br_stage_sideband(stage); /* the user is told where it is unknown */
     fb->formed = *out;
-    if (strcmp(fb->incoherent, "append") == 0) append_incoherent(stage, out);
+    if (strcmp(fb->incoherent, "append") == 0) br_directions_append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)

@@ -34,6 +34,13 @@ static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
     return (int32_t)(shift < 0 ? 0 : shift > 30 ? 30 : shift);
 }
 
+/* The gain of row (channel, polarisation) and dish d, [2]. */
+static const float *gain_of(const struct br_weights_rule *rule, size_t f, size_t p, size_t d)
+{
+    const struct br_gains *gains = &rule->gains;
+    return gains->value + (((gains->nfreq == 1 ? 0 : f) * rule->npol + p) * rule->ndishes + d) * 2;
+}
+
 /* A = round(127 g / max|g| exp(-2 pi i cycles)), cycles being those of the field of a source in direction
  * (x, y) at the dish: buffers/sky.h. */
 void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
@@ -56,7 +63,7 @@ void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam
                 br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->position[d], beams[b].x, beams[b].y);
             double re = 127 * cos(phase), im = 127 * sin(phase);
             if (gains->value != NULL) {
-                const float *g = gains->value + (((gains->nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;
+                const float *g = gain_of(rule, f, p, d);
                 double gr = (double)g[0] / rule->largest, gi = (double)g[1] / rule->largest, was = re;
                 re = gr * was - gi * im;
                 im = gr * im + gi * was;
@@ -66,6 +73,22 @@ void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam
         }
         shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : shift_that_keeps_rms(a, ndishes);
     }
+}
+
+const int32_t *br_beam_weights_incoherent(struct br_stage *stage, const struct br_weights_rule *rule)
+{
+    size_t n = rule->nchannels * rule->npol * rule->ndishes;
+    int32_t *counts = br_stage_alloc(stage, n * sizeof *counts);
+    for (size_t i = 0; i < n; i++) {
+        size_t d = i % rule->ndishes, p = i / rule->ndishes % rule->npol, f = i / rule->ndishes / rule->npol;
+        double a = 127;
+        if (rule->gains.value != NULL) {
+            const float *g = gain_of(rule, f, p, d);
+            a *= hypot((double)g[0], (double)g[1]) / rule->largest;
+        }
+        counts[i] = (int32_t)lround(a * a);
+    }
+    return counts;
 }
 
 static int take_gains(struct br_stage *stage, const char *path, const struct br_stream *in,

@@ -34,4 +34,8 @@ int br_beam_weights_make(struct br_stage *stage, const char *gains_file, int64_t
 void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
                         int32_t *shift);
 
+/* How much |E|^2 counts in the sum over all inputs beside such beams: |A|^2, [nchannels][npol][ndishes], in
+ * memory of the pipeline. */
+const int32_t *br_beam_weights_incoherent(struct br_stage *stage, const struct br_weights_rule *rule);
+
 #endif

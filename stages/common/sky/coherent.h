@@ -26,7 +26,8 @@ struct br_coherent {
     struct br_horizon horizon; /* where they point; nbeams is 0 for weights from a file */
 };
 
-/* The parameters of a stage whose struct `owner` has a br_coherent `coherent`. */
+/* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the stage
+ * sets its shift before br_coherent_configure. */
 #define BR_COHERENT_PARAMS(owner)                                                                            \
     BR_PARAM("weights", BR_P_PATH, owner, coherent.weights_file,                                             \
              "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "       \
@@ -34,11 +35,14 @@ struct br_coherent {
         BR_BEAMS_PARAM(owner, coherent.beams, false, "where the beams point; the weights are computed"),     \
         BR_PARAM("gains", BR_P_PATH, owner, coherent.gains_file,                                             \
                  "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed "  \
-                 "from beams"),                                                                              \
-        BR_PARAM("shift", BR_P_INT, owner, coherent.shift,                                                   \
-                 "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the "    \
-                 "rms of white input",                                                                       \
-                 .def = "-1", .min = -1, .max = 30)
+                 "from beams")
+
+/* And the one that those take whose output has integers. */
+#define BR_SHIFT_PARAM(owner)                                                                                \
+    BR_PARAM("shift", BR_P_INT, owner, coherent.shift,                                                       \
+             "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the "        \
+             "rms of white input",                                                                           \
+             .def = "-1", .min = -1, .max = 30)
 
 /* Expects int4x2 [time][freq][pol][dish] at input 0; makes the weights and the description of the beams in
  * `out`. Status; a failure is the stage's. */

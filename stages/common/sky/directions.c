@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_BEAMS = 1 << 20 };
 
@@ -377,4 +378,14 @@ int br_directions_configure(struct br_stage *stage, const struct br_beams_param 
     *kept = *motion;
     out->motion = kept;
     return status;
+}
+
+void br_directions_append_incoherent(struct br_stage *stage, struct br_stream *out)
+{
+    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
+    memset(&beams[out->nbeams], 0, sizeof *beams);
+    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
+    out->beams = beams;
+    out->nbeams++;
+    out->beams_x = out->beams_y = 0;
 }
