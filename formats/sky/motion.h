@@ -18,7 +18,7 @@ struct br_motion {
     double sample_s;             /* seconds of a base sample */
     double reference_s;          /* of the reference time, from sample 0 on */
 
-    /* What the beams follow: [nbeams], or one, around which nx * ny beams are a grid. NULL: nothing. */
+    /* The beams follow these: [nbeams], or one, around which nx * ny beams are a grid. NULL: none. */
     const struct sky_source *sources;
     size_t nx, ny;
     double spacing[2]; /* of that grid, radians along x and y */
@@ -49,8 +49,8 @@ struct br_look {
  * BR_E_NO_MEMORY. */
 int br_motion_looks(const struct br_motion *motion, int64_t unix_ns, struct br_look *look);
 
-/* Beam (i, j) = i ny + j of nx by ny points to (sin(asin(x) + (i - (nx-1)/2) spacing[0]), likewise y), so that
- * a grid is the product of its axes; NAN below the horizon. */
+/* Beam (i, j) = i ny + j of nx by ny points to (sin(asin(x) + (i - (nx-1)/2) spacing[0]), likewise y), so
+ * that a grid is the product of its axes; NAN below the horizon. */
 void br_grid_around(struct br_beam centre, size_t nx, size_t ny, const double spacing[2],
                     struct br_beam *beams);
 
