@@ -129,6 +129,7 @@ static int configure(struct br_stage *stage, void *self)
     status = take_block(stage, pb, in);
     if (status != BR_OK) return status;
     c->params.integrate = (unsigned)pb->each;
+    c->uploads = in->nchannels * (in->array.axis[0].length / pb->each + 3) * sizeof(float);
     status = choose_scale(stage, pb);
     if (status != BR_OK) return status;
 
