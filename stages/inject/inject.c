@@ -220,11 +220,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         return BR_FINISHED;
     }
     uint64_t end = in->first + in->samples;
-    size_t bytes = br_frame_bytes(br_stage_input(stage, 0), in);
     struct inject_event **last = &s->active;
     while (*last != NULL) last = &(*last)->next;
     *last = inject_planner_take(stage, s, in->first, end);
-    int status = br_stage_copy_rows(stage, out->data, bytes, in->data, bytes, bytes, 1);
+    int status = br_stage_pass(stage, in, out);
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(br_stage_input(stage, 0), in));

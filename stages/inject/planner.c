@@ -126,13 +126,19 @@ static struct inject_event *pop(struct inject_event **list)
     return e;
 }
 
+/* Whether the stream has come so far that the next slot of the schedule is to be planned. */
+static bool slot_is_due(const struct inject_planner *p)
+{
+    double ahead = (double)p->position + AHEAD_S / p->s->sample_s;
+    if (ahead < (double)p->wanted) ahead = (double)p->wanted;
+    return p->s->schedule != NULL && (double)p->slot * inject_slot(p->s) <= ahead;
+}
+
 /* The next event to plan, with the mutex: from the inbox, else from the schedule. NULL: it is not time. */
 static struct inject_event *next_event(struct inject_planner *p)
 {
     if (p->inbox != NULL) return pop(&p->inbox);
-    if (!p->started || p->quit || p->s->schedule == NULL) return NULL;
-    double slot = inject_slot(p->s), ahead = AHEAD_S / p->s->sample_s;
-    if ((double)p->slot * slot > (double)p->position + ahead) return NULL;
+    if (!p->started || p->quit || !slot_is_due(p)) return NULL;
     struct inject_event *e = inject_draw(p->s, p->slot++);
     if (e == NULL || (double)e->sample - inject_lead(p->s) >= (double)p->position) return e;
     inject_event_free(e); /* its slot had begun when the stream did, or the stream has a hole there */
@@ -296,8 +302,10 @@ struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *
             if (p->slot < slot) p->slot = slot;
         }
     }
+    p->wanted = end;
+    bool wake = !p->started || slot_is_due(p);
     p->started = true;
-    pthread_cond_broadcast(&p->changed);
+    if (wake) pthread_cond_broadcast(&p->changed);
     while (planned(p) < end) {
         if (p->disk_since != 0 && br_clock_ns() - p->disk_since > PATIENCE_NS) break;
         struct timespec until;

@@ -32,6 +32,7 @@ struct inject_planner {
     pthread_cond_t changed;
     bool has_thread, started, quit, busy, over;
     uint64_t position;             /* no event is accepted that begins before it */
+    uint64_t wanted;               /* the end of the frame for which the stage asks */
     uint64_t slot;                 /* of the schedule, the next one */
     struct inject_gains *gains;    /* that hold */
     struct inject_event *inbox;    /* new ones */

@@ -62,6 +62,19 @@ def test_field():
             assert abs(off) < 5 * width / 2.355 / np.sqrt(2 * width / SAMPLE_S) * 1.5, (mhz, off)
 
 
+def test_shared():
+    """The stage exchanges frames with its input where nobody else reads that, else it copies: the
+    same bits."""
+    record = "\n  - {{stage: record, name: {0}, in: {1}, directory: ., prefix: {0}}}\n"
+    with harness.scratch() as d:
+        one = f"bursts: [{burst('one', 6000)}]"
+        harness.run(d, text(12288, one, chain=record.format("a", "field")))
+        os.remove(os.path.join(d, "ledger.jsonl"))
+        harness.run(d, text(12288, one, chain=record.format("b", "field") + record.format("c", "clean")))
+        a, b, c = (harness.read_e(os.path.join(d, f"{n}_000000.dada"))[0] for n in "abc")
+        assert np.array_equal(a, b) and not np.array_equal(a, c)
+
+
 def schedule(slot, **more):
     keys = {"per_hour": 3600 / (slot * SAMPLE_S), "seed": 4, "snr": [12, 90], "dm": [20, 60],
             "width_s": [0.001, 0.002], "radius": 0.01, **more}
@@ -251,5 +264,5 @@ def test_mistakes():
 
 
 if __name__ == "__main__":
-    harness.main([test_field, test_recovered, test_gains, test_refused,
+    harness.main([test_field, test_shared, test_recovered, test_gains, test_refused,
                   test_ledger_cannot_be_written, test_update, test_missing, test_mistakes])
