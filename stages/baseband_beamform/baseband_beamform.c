@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1024, MISSING = 0x88 /* -8 in both parts */ };
+enum { PIECE = 1024 };
 
 struct baseband_beamform {
     struct br_coherent coherent;
@@ -135,15 +135,15 @@ static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, 
     return status;
 }
 
-/* Marks steps [begin, end) of beams below the horizon as missing. */
+/* Marks steps [begin, end) of beams below the horizon as missing: -8 in two nibbles, -128 in two bytes. */
 static int mark_below(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c, size_t begin,
                       size_t end)
 {
-    size_t rows = c->nchannels * bb->coherent.params.npol;
+    size_t rows = c->nchannels * bb->coherent.params.npol, pitch = c->nsteps * bb->sample;
     int status = BR_OK;
     for (size_t b = 0, n; status == BR_OK && br_horizon_below(&bb->coherent.horizon, &b, &n); b += n)
-        status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * c->nsteps + begin, c->nsteps,
-                                   MISSING, end - begin, n * rows);
+        status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * pitch + begin * bb->sample,
+                                   pitch, bb->bits == 8 ? 0x80 : 0x88, (end - begin) * bb->sample, n * rows);
     return status;
 }
 
@@ -166,6 +166,7 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
                                     c->out->data, in->complete ? NULL : c->out->valid, bb->saturated);
         if (status == BR_OK) status = mark_below(stage, bb, c, at, to);
         if (status != BR_OK) return status;
+        br_horizon_count(stage, &bb->coherent.horizon, (to - at) * c->step);
     }
     return BR_OK;
 }

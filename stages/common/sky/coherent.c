@@ -110,7 +110,6 @@ int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t 
         c->interval = interval;
         br_horizon_look(stage, &c->horizon, &c->rule.motion, interval);
     }
-    br_horizon_count(stage, &c->horizon, (*until < end ? *until : end) - sample);
     return status == 0 ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
 
