@@ -12,7 +12,8 @@ struct engine_self {
 };
 
 /* Loads the plugin and starts MPI. `happened` is called when messages are done, or the engine has failed
- * (with the reason); `expect` when a post has arrived, and says what receives it (NULL: no memory). Errors: BR_E_INVALID: no MPI here, and what to install; BR_E_IO. */
+ * (with the reason); `expect` when a post has arrived, and returns the message that receives it (NULL: no
+ * memory). Errors: BR_E_INVALID: no MPI here, and what to install; BR_E_IO. */
 int engine_create(struct engine **engine, struct engine_self *self,
                   void (*happened)(void *arg, const char *failure),
                   struct br_message *(*expect)(void *arg, unsigned from, unsigned channel, size_t bytes),

@@ -16,7 +16,7 @@ struct mpi_plugin {
      * post, which is only sent. */
     bool (*begin)(bool sends, void *data, size_t bytes, unsigned peer, unsigned channel, void *token,
                   char *why, size_t size);
-    /* A post that has arrived, for `fetch`, which begins to receive it. 1; 0: there is none; -1: a failure. */
+    /* Finds a post that has arrived; `fetch` then begins to receive it. 1; 0: none; -1: a failure. */
     int (*look)(unsigned *peer, unsigned *channel, size_t *bytes, char *why, size_t size);
     bool (*fetch)(void *data, size_t bytes, void *token, char *why, size_t size);
     /* Calls `each` with the tokens of what is done. How many; -1: a failure. */

@@ -1,5 +1,5 @@
-/* posts.c - short messages of a stage to the same stage of all other ranks. MPI carries them from rank to rank;
- * without it each rank's own hub does. */
+/* posts.c - short messages of a stage to the same stage of all other ranks. MPI carries them from rank to
+ * rank; without it each rank's own hub does. */
 #include "runtime/ranks/mpi_plugin.h"
 #include "runtime/ranks/parts.h"
 
