@@ -226,9 +226,9 @@ static bool same_telescope(const struct br_telescope *a, const struct br_telesco
     if (a == NULL || b == NULL || a->ndishes != b->ndishes || a->grid_m != b->grid_m ||
         a->grid_n != b->grid_n)
         return false;
-    if (a->spacing_m_m != b->spacing_m_m || a->spacing_n_m != b->spacing_n_m) return false;
     for (unsigned i = 0; i < a->ndishes; i++)
-        if (a->dishes[i].m != b->dishes[i].m || a->dishes[i].n != b->dishes[i].n) return false;
+        for (int k = 0; k < 3; k++)
+            if (a->position[i][k] != b->position[i][k]) return false;
     return true;
 }
 

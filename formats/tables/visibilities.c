@@ -37,11 +37,8 @@ int source_direction(const struct source_place *place, double latitude_deg, doub
 
 double source_cycles(const struct visibilities_part *part, size_t channel, size_t d, const double s[3])
 {
-    enum br_sideband sideband = part->shape.sideband;
-    double mhz = part->freq_mhz[channel];
-    /* r.s is linear: the height goes with the direction's vertical part as north goes with x */
-    return br_sky_cycles(sideband, mhz, part->north_m[d], part->east_m[d], s[0], s[1]) +
-           br_sky_cycles(sideband, mhz, part->up_m[d], 0, s[2], 0);
+    return br_sky_path_cycles(part->shape.sideband, part->freq_mhz[channel],
+                              part->north_m[d] * s[0] + part->east_m[d] * s[1] + part->up_m[d] * s[2]);
 }
 
 void source_phases(const struct visibilities_part *part, const double s[3], double *phase)

@@ -154,7 +154,7 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
 {
     const struct recording *rec = r->recording;
     const struct br_stream *s = &rec->stream;
-    double *east = calloc(3 * t->ndishes, sizeof *east), *north = east + t->ndishes;
+    double *east = calloc(3 * t->ndishes, sizeof *east), *north = east + t->ndishes, *up = north + t->ndishes;
     int64_t *number = calloc(t->ndishes, sizeof *number);
     char name[4096 + 8];
     FILE *file = br_fopen_regular(r->path, NULL, NULL);
@@ -172,8 +172,9 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
     }
     if (status == BR_OK) {
         for (size_t d = 0; d < t->ndishes; d++) {
-            east[d] = t->dishes[d].n * t->spacing_n_m;
-            north[d] = t->dishes[d].m * t->spacing_m_m;
+            east[d] = t->position[d][0];
+            north[d] = t->position[d][1];
+            up[d] = t->position[d][2];
             number[d] = (int64_t)d;
         }
         r->part = (struct visibilities_part){.shape = {t->ndishes,
@@ -188,7 +189,7 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
                                              .width_mhz = s->width_mhz,
                                              .east_m = east,
                                              .north_m = north,
-                                             .up_m = north + t->ndishes,
+                                             .up_m = up,
                                              .antenna = number};
         if (r->baselines.npol == 1) r->part.shape.pol[1][0] = '\0';
         snprintf(r->part.shape.telescope, sizeof r->part.shape.telescope, "%s", t->name);

@@ -15,7 +15,7 @@ struct telescope_params {
     const char *name;
     struct pair_of_ints *grid;
     struct pair_of_reals *spacing;
-    double latitude, longitude;
+    double latitude, longitude, height;
 };
 
 static const struct br_param grid_params[] = {
@@ -40,6 +40,8 @@ static const struct br_param telescope_params[] = {
              .unit = "degrees"),
     BR_PARAM("longitude_deg", BR_P_REAL, struct telescope_params, longitude, NULL, .min = -360, .max = 360,
              .unit = "degrees"),
+    BR_PARAM("height_m", BR_P_REAL, struct telescope_params, height, NULL, .min = -1e4, .max = 1e5,
+             .unit = "m"),
     {0},
 };
 
@@ -75,6 +77,7 @@ static void read_dishes(struct br_graph *graph, const struct br_node *list, stru
         return;
     }
     struct br_dish *dishes = br_config_alloc(config, list->count * sizeof *dishes);
+    double(*position)[3] = br_config_alloc(config, list->count * sizeof *position);
     size_t cells = (size_t)telescope->grid_m * telescope->grid_n;
     uint32_t *taken = br_config_alloc(config, cells * sizeof *taken); /* dish + 1 */
     for (size_t d = 0; d < list->count; d++) {
@@ -102,9 +105,12 @@ static void read_dishes(struct br_graph *graph, const struct br_node *list, stru
         }
         *owner = (uint32_t)d + 1;
         dishes[d] = (struct br_dish){(uint16_t)m, (uint16_t)n};
+        position[d][0] = (double)n * telescope->spacing_n_m;
+        position[d][1] = (double)m * telescope->spacing_m_m;
     }
     telescope->ndishes = (unsigned)list->count;
     telescope->dishes = dishes;
+    telescope->position = (const double(*)[3])position;
 }
 
 void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node)
@@ -133,6 +139,7 @@ void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node)
     telescope->spacing_n_m = p.spacing->n;
     telescope->latitude_deg = p.latitude;
     telescope->longitude_deg = p.longitude;
+    telescope->height_m = p.height;
     read_dishes(graph, dishes, telescope);
     graph->telescope = telescope;
 }

@@ -77,7 +77,7 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, stru
     int status = br_directions_configure(stage, fb->beams, out, &fb->steering[0].motion);
     if (status != BR_OK) return status;
     fb->there = br_stage_alloc(stage, out->nbeams * sizeof *fb->there);
-    fb->moves = fb->steer.count > 0 || fb->steering[0].motion.rates != NULL;
+    fb->moves = fb->steer.count > 0 || br_motion_moves(&fb->steering[0].motion);
     for (size_t i = 0; i < fb->steer.count; i++) {
         struct br_stream later = {0};
         struct steering *s = &fb->steering[i + 1];
@@ -96,16 +96,6 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, stru
                                     (long long)param[i].sample, (long long)param[i - 1].sample);
     }
     return BR_OK;
-}
-
-/* It looks nowhere: its direction is that of the middle, and with it the beams are not a grid. */
-static void append_incoherent(struct br_stage *stage, struct br_stream *out)
-{
-    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
-    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
-    out->beams = beams;
-    out->nbeams++;
-    out->beams_x = out->beams_y = 0;
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -130,7 +120,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status != BR_OK) return status;
     br_stage_sideband(stage); /* the user is told where it is unknown */
     fb->formed = *out;
-    if (strcmp(fb->incoherent, "append") == 0) append_incoherent(stage, out);
+    if (strcmp(fb->incoherent, "append") == 0) br_directions_append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_BEAMS = 1 << 20 };
 
@@ -184,7 +185,7 @@ static void note_width(struct br_stage *stage, const struct br_stream *out)
 static int take_motion(struct br_stage *stage, const struct br_beams_param *param, struct br_motion *motion)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
-    if (motion->rates == NULL && (param->reference_ns >= 0 || param->every_s != 1))
+    if (!br_motion_moves(motion) && (param->reference_ns >= 0 || param->every_s != 1))
         return br_stage_fail_at(stage, "beams",
                                 "reference_ns and every_s go with rates, which it has none of");
     motion->sample_s = br_stream_sample_s(in);
@@ -210,4 +211,14 @@ int br_directions_configure(struct br_stage *stage, const struct br_beams_param 
         motion->rates = br_stage_keep(stage, made.rates, made.nbeams * sizeof *made.rates);
     if (out->telescope != NULL && out->nchannels > 0 && made.nx > 0) note_width(stage, out);
     return take_motion(stage, param, motion);
+}
+
+void br_directions_append_incoherent(struct br_stage *stage, struct br_stream *out)
+{
+    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
+    memset(&beams[out->nbeams], 0, sizeof *beams);
+    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
+    out->beams = beams;
+    out->nbeams++;
+    out->beams_x = out->beams_y = 0;
 }

@@ -51,4 +51,8 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
 int br_directions_configure(struct br_stage *stage, const struct br_beams_param *param, struct br_stream *out,
                             struct br_motion *motion);
 
+/* Adds the incoherent sum of all inputs to a stream's beams, behind the others. It looks nowhere: its
+ * direction is that of the middle, and with it the beams are not a grid. */
+void br_directions_append_incoherent(struct br_stage *stage, struct br_stream *out);
+
 #endif

@@ -1,13 +1,18 @@
 #include "stages/common/sky/motion.h"
 
+bool br_motion_moves(const struct br_motion *motion)
+{
+    return motion->rates != NULL;
+}
+
 uint64_t br_motion_interval(const struct br_motion *motion, uint64_t sample)
 {
-    return motion->rates != NULL ? sample / motion->every : 0;
+    return br_motion_moves(motion) ? sample / motion->every : 0;
 }
 
 uint64_t br_motion_end(const struct br_motion *motion, uint64_t interval)
 {
-    if (motion->rates == NULL || interval >= UINT64_MAX / motion->every) return UINT64_MAX;
+    if (!br_motion_moves(motion) || interval >= UINT64_MAX / motion->every) return UINT64_MAX;
     return (interval + 1) * motion->every;
 }
 

@@ -10,6 +10,7 @@
 
 #include "buffers/stream.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,9 @@ struct br_motion {
     double sample_s;             /* seconds of a base sample */
     double reference_s;          /* of the reference time, from sample 0 on */
 };
+
+/* Whether they move at all. */
+bool br_motion_moves(const struct br_motion *motion);
 
 /* The number of the interval in which a base sample lies; 0 where beams stand still. */
 uint64_t br_motion_interval(const struct br_motion *motion, uint64_t sample);
