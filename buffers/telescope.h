@@ -23,6 +23,7 @@ struct br_telescope {
     const double (*position)[3];  /* [ndishes] east, north, up, metres; of a grid: from its cell (0, 0) */
     double latitude_deg, longitude_deg; /* site; east positive; NAN when not given */
     double height_m;                    /* of the site above the WGS84 ellipsoid; NAN when not given */
+    const char *eop; /* path of the IERS's file of the Earth's orientation; NULL when not given */
 };
 
 /* Metres per second; lambda [m] = BR_LIGHT_M_PER_S / (1e6 * freq_mhz). */

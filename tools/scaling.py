@@ -5,8 +5,9 @@
                      [--copy-gb-s 5] [--message-us 20] [--header-us 16] [--ranks 4,16,64,128,256,512,1024]
 
 Costs of a machine are measured there: --copy-gb-s and --message-us follow from two points of
-tools/bench/exchange.py (bytes of a frame of a rank and microseconds): --points 2.1e6:324,8.4e6:1200. --header-us
-is the last column of tools/bench/exchange.py --headers, on a machine with a processor for each rank."""
+tools/bench/exchange.py (bytes of a frame of a rank and microseconds): --points 2.1e6:324,8.4e6:1200.
+--header-us is the last column of tools/bench/exchange.py --headers, on a machine with a processor for each
+rank."""
 import argparse
 
 

@@ -253,6 +253,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
     else if ((x->beams == NULL) != (y->beams == NULL) ||
              (x->beams != NULL && memcmp(x->beams, y->beams, x->nbeams * sizeof *x->beams) != 0))
         field = "BEAMS_XY";
+    else if (!br_telescope_same(x->telescope, y->telescope))
+        field = "POSITIONS_M (or GRID)";
     if (field == NULL) return BR_OK;
     return br_fail(
         error, BR_E_FORMAT,

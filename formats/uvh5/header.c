@@ -1,7 +1,7 @@
 /* header.c - the group /Header of a UVH5 file. Axis orders and names are those of the UVH5 memo, version 1.2.
  */
 #include "formats/hdf5/hdf5_types.h"
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/apparent.h"
 #include "formats/uvh5/file.h"
 
 #include <math.h>

@@ -94,7 +94,7 @@ static void keep_post(struct br_ranks *ranks, const struct wire_head *head, cons
     post->message.done = 1;
 }
 
-/* What the members' hub says, and the posts of another rank's. */
+/* Takes the messages of rank 0's hub, and the posts that another rank's hub passes on. */
 static void hear(struct br_ranks *ranks, unsigned hub, const struct wire_head *head,
                  const unsigned char *payload)
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1024 };
+enum { PIECE = 1024, MISSING = 0x88 /* -8 in both parts */ };
 
 struct baseband_beamform {
     struct br_coherent coherent;
@@ -135,6 +135,18 @@ static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, 
     return status;
 }
 
+/* Marks steps [begin, end) of beams below the horizon as missing. */
+static int mark_below(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c, size_t begin,
+                      size_t end)
+{
+    size_t rows = c->nchannels * bb->coherent.params.npol;
+    int status = BR_OK;
+    for (size_t b = 0, n; status == BR_OK && br_horizon_below(&bb->coherent.horizon, &b, &n); b += n)
+        status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * c->nsteps + begin, c->nsteps,
+                                   MISSING, end - begin, n * rows);
+    return status;
+}
+
 /* The whole frame, which is nearly always so, or up to where other weights hold, and on from there. */
 static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c)
 {
@@ -152,6 +164,7 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
             c->clamped +=
                 br_baseband_execute(bb->coherent.plan, in->data, in->complete ? NULL : in->valid, c->nsteps,
                                     c->out->data, in->complete ? NULL : c->out->valid, bb->saturated);
+        if (status == BR_OK) status = mark_below(stage, bb, c, at, to);
         if (status != BR_OK) return status;
     }
     return BR_OK;

@@ -3,6 +3,7 @@
 #include "stages/common/stage/shape.h"
 
 #include <math.h>
+#include <string.h>
 
 int br_beam_weights_read(struct br_stage *stage, const char *path, int64_t shift, struct br_weights *w)
 {
@@ -51,6 +52,11 @@ void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam
     for (size_t row = 0; row < rule->nchannels * npol * nbeams; row++) {
         size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
         int8_t *a = weight + row * ndishes * 2;
+        if (!isfinite(beams[b].x)) { /* below the horizon: a sum of nothing */
+            memset(a, 0, ndishes * 2);
+            shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : 0;
+            continue;
+        }
         for (size_t d = 0; d < ndishes; d++) {
             double phase =
                 -2 * M_PI *

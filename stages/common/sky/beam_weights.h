@@ -19,8 +19,8 @@ struct br_weights_rule {
     struct br_motion motion;
 };
 
-/* Reads weights for the stage's input [time][freq][pol][dish] from a file; a `shift` >= 0 replaces the file's.
- * They are in memory of the pipeline. Status; a failure is the stage's, at `weights`. */
+/* Reads weights for the stage's input [time][freq][pol][dish] from a file; a `shift` >= 0 replaces the
+ * file's. They are in memory of the pipeline. Status; a failure is the stage's, at `weights`. */
 int br_beam_weights_read(struct br_stage *stage, const char *path, int64_t shift, struct br_weights *weights);
 
 /* Fills in `rule` but for its motion, which is there already, and makes the weights at the reference time
@@ -30,7 +30,7 @@ int br_beam_weights_make(struct br_stage *stage, const char *gains_file, int64_t
                          struct br_weights_rule *rule, struct br_weights *weights);
 
 /* The weights for these directions [rule.motion.nbeams] into weight [nchannels][npol][beam][ndishes][2] and
- * shift [nchannels][npol][beam]. Any thread. */
+ * shift [nchannels][npol][beam]; all 0 for a beam that is NAN, below the horizon. Any thread. */
 void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
                         int32_t *shift);
 

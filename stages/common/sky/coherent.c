@@ -24,6 +24,7 @@ int br_coherent_configure(struct br_stage *stage, struct br_coherent *c, struct 
                                 "gains go with beams; a file of weights already contains them");
     if (c->beams != NULL) {
         status = br_directions_configure(stage, c->beams, out, &c->rule.motion);
+        if (status == BR_OK) br_horizon_configure(stage, out->nbeams, &c->horizon);
         if (status == BR_OK)
             status = br_beam_weights_make(stage, c->gains_file, c->shift, &c->rule, &c->weights);
     } else {
@@ -85,6 +86,7 @@ int br_coherent_start(struct br_stage *stage, struct br_coherent *c)
 
 void br_coherent_stop(struct br_stage *stage, struct br_coherent *c)
 {
+    br_horizon_end(stage, &c->horizon);
     br_moving_destroy(c->moving);
     br_baseband_destroy(c->plan);
     br_stage_gpu_end(stage, c->cuda);
@@ -94,17 +96,21 @@ int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t 
                         uint64_t *until)
 {
     struct br_why why = {""};
+    int status = 0;
     while (br_stage_next_update(stage, sample + 1) <= sample) br_stage_update(stage, sample);
     *until = br_stage_next_update(stage, end);
     if (c->moving == NULL) return BR_OK;
     uint64_t interval = br_motion_interval(&c->rule.motion, sample),
              next = br_motion_end(&c->rule.motion, interval);
     if (next < *until) *until = next;
-    if (interval == c->interval) return BR_OK;
-    br_stage_waits_for(stage, "the weights of beams that move");
-    int status = br_moving_take(c->moving, c->plan, interval, &why);
-    br_stage_waits_for(stage, NULL);
-    c->interval = interval;
+    if (interval != c->interval) {
+        br_stage_waits_for(stage, "the weights of beams that move");
+        status = br_moving_take(c->moving, c->plan, interval, &why);
+        br_stage_waits_for(stage, NULL);
+        c->interval = interval;
+        br_horizon_look(stage, &c->horizon, &c->rule.motion, interval);
+    }
+    br_horizon_count(stage, &c->horizon, (*until < end ? *until : end) - sample);
     return status == 0 ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
 
@@ -124,6 +130,7 @@ void br_coherent_commit(struct br_coherent *now, struct br_coherent *with)
     br_baseband_exchange(now->plan, with->plan);
     BR_EXCHANGE(struct br_moving *, now, with, moving);
     now->rule = with->rule;
+    br_horizon_commit(&now->horizon, &with->horizon);
     now->interval = UINT64_MAX;
 }
 

@@ -4,6 +4,7 @@
 #define BEAMRING_STAGES_COMMON_SKY_COHERENT_H
 
 #include "stages/common/sky/beam_weights.h"
+#include "stages/common/sky/horizon.h"
 #include "stages/common/sky/moving.h"
 
 /* Zeroed by who owns it, but for the parameters. */
@@ -22,6 +23,7 @@ struct br_coherent {
      * the plan has, UINT64_MAX: none of it. */
     struct br_moving *moving;
     uint64_t interval;
+    struct br_horizon horizon; /* where they point; nbeams is 0 for weights from a file */
 };
 
 /* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the stage
@@ -55,7 +57,8 @@ int br_coherent_start(struct br_stage *stage, struct br_coherent *c);
 void br_coherent_stop(struct br_stage *stage, struct br_coherent *c);
 
 /* Gives the plan the weights that hold at a base sample, after the stage's updates that are due there, in
- * `process`. *until is the first sample from which others hold, at most `end`. */
+ * `process`. *until is the first sample from which others hold, at most `end`. Beams below the horizon
+ * (c->horizon) have weights 0; the samples up to there are counted for them. */
 int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t sample, uint64_t end,
                         uint64_t *until);
 

@@ -38,7 +38,7 @@ KERNELS = [
     ("sm_80", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
 ]
 
-# What holds for the first one holds for the others too, as far as a build has code for them.
+# The rows of the first one hold for the others too, as far as a build has code for them.
 SAME = {"sm_80": ["sm_80", "sm_86", "sm_89"]}
 
 # The form in which ptxas keeps a pair of float16 numbers below 0 as operand b: the sign of the upper one

@@ -86,7 +86,7 @@ static void test_mistakes(void **state)
             "0}}}\n",
             1, "out of range");
     REFUSED("pipeline: []\n", 1, "no stages");
-    REFUSED("telescope: {}\n", 5, "there is no pipeline", "dishes");
+    REFUSED("telescope: {}\n", 3, "there is no pipeline", "does not say where its dishes are");
     REFUSED("device: cuda:99\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1,
             "test.yaml:1:9", "GPU");
     REFUSED(
