@@ -98,8 +98,8 @@ void br_baseband_exchange(struct br_baseband *plan, struct br_baseband *with);
 
 /* e          [T][F][P][D]  int4x2, components in [-8, 7]
  * e_valid    [T][F]        0: missing, 255: complete, between: the share of the inputs; NULL: all complete
- * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8). With params.bits = 8 int8 + int8, real
- *                          part first; missing samples are (-128, -128)
+ * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8). With params.bits = 8 int8 + int8,
+ *                          real part first; missing samples are (-128, -128)
  * out_valid  [F][T]        likewise; may be NULL when e_valid is NULL
  * saturated  [B]           the number of clamped components is added; NULL: not wanted, and with BR_CUDA
  *

@@ -74,6 +74,8 @@ struct power_state {
      * slab: `now` says which is which. */
     float *running[2], *rest[2];
     unsigned now;
+
+    struct br_baseband_power_device *device; /* NULL: not on a GPU */
 };
 
 /* A slab: `nsteps` samples behind the unfinished block's `position`, which end `nblocks` blocks, the last of

@@ -6,7 +6,7 @@
 #define BEAMRING_STAGES_SIMULATE_SKY_H
 
 #include "buffers/telescope.h"
-#include "stages/simulate/burst.h"
+#include "stages/common/sky/burst.h"
 
 struct sky_source {
     double x, y; /* direction cosines */

@@ -34,9 +34,6 @@ void calibrate_warn_winding(const struct calibrate_request *request, const struc
 /* "upper" or "lower": the sideband of the field that the gains multiply; upper where none is known. */
 const char *calibrate_sideband(const struct visibilities *v);
 
-/* Draws the file of gains with tools/plots/gains_report.py. Returns 0, or 1 after a message. */
-int calibrate_plot(const char *gains, const char *picture);
-
 /* Gives the file to a running node, and prints what it answers. Returns 0, or 1 after a message. */
 int calibrate_post(const struct calibrate_request *request, uint64_t digest);
 

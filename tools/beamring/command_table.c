@@ -87,7 +87,7 @@ static const struct option receive_options[] = {
 };
 static const struct option calibrate_options[] = {
     {"--source", "RA,DEC|sun|moon",
-     "ICRS: 83.633,22.014 (degrees) or 05:34:31.9,+22:00:52; of several, the first that is up", NULL},
+     "ICRS: 83.633,22.014 or 05:34:31.9,+22:00:52; of several, the first that is up", NULL},
     {"--direction", "X,Y", "instead: direction cosines to the north (m) and to the east (n)", NULL},
     {"--azel", "A,E", "instead: azimuth from north over east, and altitude, in degrees", NULL},
     {"--sideband", "upper|lower", "that the stream held, where the files do not say it", NULL},
@@ -104,6 +104,14 @@ static const struct option calibrate_options[] = {
     {"--ut1-utc", "S", "UT1 - UTC of the day, for --source (that of a UVH5 file, or 0)", NULL},
     {"--min-snr", "X", "of a gain; a channel below has no result (5)", NULL},
     {"--max-residual", "X", "of an input, times the median of all; above it is flagged (3)", NULL},
+    {0},
+};
+static const struct option recover_options[] = {
+    {"--stage", "NAME", "whose beams the files hold, where the ledger has several stages of beams", NULL},
+    {"--first-beam", "N", "the beam that is the first one of a recording (0)", NULL},
+    {"--ratio", "LOW,HIGH", "in which the mean of recovered over predicted S/N shall lie (0.97,1.03)", NULL},
+    {"--plot", "FILE", "draws the ratios, PNG", NULL},
+    {"--json", NULL, "as JSON, the same numbers", NULL},
     {0},
 };
 static const struct option capture_report_options[] = {
@@ -152,6 +160,9 @@ const struct command commands[] = {
      "receives FRB beams, records and counts them", ARGUMENT_WIRE, receive_options, cmd_receive},
     {"Recordings and networks", "capture-report", "HOST:PORT...", "says which packets of F-engines come",
      ARGUMENT_NONE, capture_report_options, cmd_capture_report},
+    {"Recordings and networks", "recover", "LEDGER FILES...",
+     "looks for injected bursts where the ledger has them, and compares their S/N", ARGUMENT_FILE,
+     recover_options, cmd_recover},
     {"Recordings and networks", "calibrate", "VIS...",
      "makes gains of the visibilities of a source, and gives them to a node", ARGUMENT_FILE,
      calibrate_options, cmd_calibrate},

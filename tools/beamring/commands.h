@@ -20,6 +20,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_calibrate(int argc, char **argv);
 int cmd_capture_report(int argc, char **argv);
 int cmd_receive(int argc, char **argv);
+int cmd_recover(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 /* A pipeline file loaded and checked: what check and graph begin with. */

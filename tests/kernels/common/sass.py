@@ -18,11 +18,14 @@ import sys
 # accelerator, UBLKCP: its plain copies, IMMA: mma.sync on int8, LDGSTS: cp.async, USETMAXREG: registers
 # handed over. LDL and STL: local memory, that is, registers that did not suffice.
 KERNELS = [
-    ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP",
-                                                 "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper8beamform\w+endingE0", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP",
+                                                           "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper8beamform\w+endingE[12]", 8, ["IGMMA", "UTMALDG", "UBLKCP",
+                                                              "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG",
                                                         "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
-    ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"8baseband8beamform\w+endingE0", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"8baseband8beamform\w+endingE[12]", 8, ["IMMA", "LDGSTS"], ["DFMA"]),
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),

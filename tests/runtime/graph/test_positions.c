@@ -84,8 +84,8 @@ static void test_table(void **state)
     end(&run);
 }
 
-/* The coordinates are those of astropy (EarthLocation.from_geodetic) for points of which the first is 1200 m up at
- * latitude 37.2 and longitude -118.3 degrees; the second is 100 m above it, the third at latitude 37.201. */
+/* Coordinates by astropy (EarthLocation.from_geodetic): the first point is 1200 m up at latitude 37.2 and
+ * longitude -118.3 degrees, the second is 100 m above it, the third at latitude 37.201. */
 static void test_earth(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void test_mistakes(void **state)
     says(with_table("", "\x89HDF\r\n\x1a\n and nothing"), 1, "telescope: positions_m: ");
 }
 
-/* What the log says of an array at 400 MHz. */
+/* Expects the words in the log for an array at 400 MHz; NULL: no warning. */
 static void warns(const char *yaml, const char *words)
 {
     struct test_run run;
