@@ -95,15 +95,16 @@ static int be_rank(unsigned me, const char *address, unsigned dies)
         fprintf(stderr, "rank %u: %s\n", me, error.text);
         return 3;
     }
-    if (br_ranks_agree(ranks, 1, &error) != BR_OK) return 4;
+    int status = br_ranks_agree(ranks, 1, &error);
     if (me == dies) raise(SIGKILL);
     if (dies < RANKS) {
         char named[32];
         snprintf(named, sizeof named, "rank %u has ended", dies);
-        while (br_ranks_await(ranks, br_ranks_events(ranks), 1000000000, &error) == BR_OK) continue;
+        /* It may die before all others have heard that all agree. */
+        while (status == BR_OK) status = br_ranks_await(ranks, br_ranks_events(ranks), 1000000000, &error);
         return br_ranks_leave(ranks, 1) == 1 && strstr(error.text, named) != NULL ? 0 : 5;
     }
-    bool ok = say_all(ranks, me) && hear_all(ranks, me);
+    bool ok = status == BR_OK && say_all(ranks, me) && hear_all(ranks, me);
     return br_ranks_leave(ranks, ok ? 0 : 6);
 }
 
