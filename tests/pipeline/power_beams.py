@@ -1,6 +1,6 @@
-"""power_beams, and baseband_beamform with 8 bits, from a recording, to the bit: against NumPy, with weights computed
-here from positions; the sum over inputs; moving beams and updates; what quantize, filterbank and packetize make of
-it."""
+"""power_beams, and baseband_beamform with 8 bits, from a recording, to the bit: against NumPy, with weights
+computed here from positions; the sum over inputs; moving beams and updates; quantize, filterbank and
+packetize behind it."""
 import csv
 import glob
 import os
@@ -123,7 +123,8 @@ def test_equation():
         e, valid, power = expected(path, weights(BEAMS))
         total, share = integrate(power, valid)
         exact = sum(x.astype(float)**2 for x in sums(e, weights(BEAMS)))[:48 * 20].sum(axis=2)
-        assert np.allclose(total[:, :20], exact.reshape(20, 48, 5, 3).sum(axis=1).transpose(1, 0, 2), rtol=1e-6)
+        exact = exact.reshape(20, 48, 5, 3).sum(axis=1).transpose(1, 0, 2)
+        assert np.allclose(total[:, :20], exact, rtol=1e-6)
         for i, frame in enumerate((1024, 1000, 77, 9000) if harness.DEVICE == "cpu" else (1024, 1000)):
             got = run(d, f"a{i}", STAGE % (BLOCK, BEAMS.tolist()), frame=frame)
             check(got, total, share)
@@ -186,8 +187,8 @@ def test_eight_bits():
 
 
 def test_moving_and_updates():
-    """Each block has the weights that hold where it begins, whatever the frames, also with 8 bits in the middle of
-    frames."""
+    """Each block has the weights that hold where it begins, whatever the frames; 8-bit beams have new ones
+    in the middle of a frame."""
     other = [[0.05, 0.01], [-0.02, 0], [0.3, 0.2]]
     rate, every = [3.0, -1.0], 1000  # base samples of 5.12 us
     with harness.scratch() as d:
@@ -250,7 +251,8 @@ pipeline:
   - {{stage: filterbank, in: beams, directory: a, prefix: fil}}
   - {{stage: quantize, in: beams, out: levels, bits: 4, block: 256}}
   - {{stage: record, in: levels, directory: a, prefix: levels}}
-  - {{stage: packetize, in: levels, format: frb-node, document: d.yaml, destinations: [{{address: "{node.address}"}}]}}
+  - {{stage: packetize, in: levels, format: frb-node, document: d.yaml,
+      destinations: [{{address: "{node.address}"}}]}}
 """)
         files = sorted(glob.glob(os.path.join(d, "a", "fil*.fil")))
         assert len(files) == 4, os.listdir(os.path.join(d, "a"))

@@ -1,5 +1,5 @@
-/* sums.cuh - what a plan that integrates makes of the beamformer's powers on a GPU: sums of blocks, in the order
- * of power.h; and the powers of the incoherent sum. */
+/* sums.cuh - what a plan that integrates makes of the beamformer's powers on a GPU: sums of blocks, in the
+ * order of power.h; and the powers of the incoherent sum. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_POWER_SUMS_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_POWER_SUMS_CUH
 
@@ -51,8 +51,8 @@ __device__ __forceinline__ float value_at(const slab &s, size_t row, unsigned co
     return column < s.B ? s.powers[row * s.B + column] : s.inputs[row];
 }
 
-/* The sum of a span's samples, in the polarisation p, of the group that begins at sample `first` of the block;
- * keeps them where the slab does not complete the group. */
+/* The sum of a span's samples, in a channel and polarisation, of the group that begins at the block's sample
+ * `first`; keeps them where the slab does not complete the group. */
 __device__ __forceinline__ float sum_group(const slab &s, const span &part, size_t fp, size_t first,
                                            unsigned column)
 {
