@@ -1,5 +1,5 @@
-"""Where beams looked: tables, headers of filterbank files and of recordings against astropy, which turns
-right ascension and declination into azimuth and altitude and back; and filterbank headers as sigpyproc reads
+"""Where beams looked: tables, headers of filterbank files and of recordings against astropy, which transforms
+right ascension and declination to azimuth and altitude and back; and filterbank headers as sigpyproc reads
 them.
 
 Needs BEAMRING (the program) and BEAMRING_READERS_PYTHON (an interpreter that has numpy, astropy and
@@ -131,7 +131,8 @@ def compare():
             assert a.read() == b.read()
         check_headers(d, rows)
         keys, _ = harness.header(os.path.join(d, "dada/x_000000.dada"))
-        radec, xy = (np.array(keys[k].split(","), float).reshape(-1, 2) for k in ("BEAMS_RADEC", "BEAMS_START"))
+        radec, xy = (np.array(keys[k].split(","), float).reshape(-1, 2)
+                     for k in ("BEAMS_RADEC", "BEAMS_START"))
         assert "BEAMS_XY" not in keys, "the beams move"
         for row, place_, direction in zip(rows, radec, xy):
             if row["x"] == "":

@@ -52,6 +52,18 @@ def test_run():
             assert wrote.get(f, 0) > 0, f"{name} did not write {f}: {sorted(wrote)}"
 
 
+def test_any_array():
+    """Arrays without a grid pass `check`; on the smallest one the beam on the source is the brighter one."""
+    for telescope, mhz in (("lwa_like", "60"), ("dsa_like", "1420")):
+        in_scratch("any_array.yaml", "check", env={**SHORT, "TELESCOPE": telescope, "FREQ_MHZ": mhz})
+    with harness.scratch() as d:
+        result = harness.beamring("run", path("any_array.yaml"), cwd=d, env=SHORT)
+        assert result.status == 0 and "clamped" not in result.err, result
+        raw, _, _, _ = harness.read_frames(os.path.join(d, "out", "array_voltage_000000.dada"))
+    power = (raw.view(np.int8).astype(float) ** 2).reshape(len(raw), -1).mean(1)
+    assert power[1] > 5 * power[0], power
+
+
 def test_few_voltages_clamp():
     """Less than one in a hundred components of the nodes' baseband beams is clamped, and they are not
     all but zero either."""
@@ -69,4 +81,4 @@ def test_few_voltages_clamp():
 
 
 if __name__ == "__main__":
-    harness.main([test_check, test_run, test_few_voltages_clamp])
+    harness.main([test_check, test_run, test_any_array, test_few_voltages_clamp])
