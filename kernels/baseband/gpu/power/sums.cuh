@@ -123,7 +123,8 @@ __global__ void __launch_bounds__(32 * GROUP)
                size_t T, size_t F, unsigned P, size_t D, bool groups)
 {
     __shared__ float powers[GROUP];
-    const size_t fp = blockIdx.y, t = static_cast<size_t>(blockIdx.x) * GROUP + threadIdx.x / 32;
+    const size_t tiles = (T + GROUP - 1) / GROUP, fp = blockIdx.x / tiles, tile = blockIdx.x % tiles,
+                 t = tile * GROUP + threadIdx.x / 32;
     const unsigned lane = threadIdx.x % 32;
     const int *c = counts + (shared ? fp % P : fp) * D;
     long long sum = 0;
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(32 * GROUP)
     if (lane == 0) powers[threadIdx.x / 32] = __ll2float_rn(sum);
     __syncthreads();
     if (threadIdx.x > 0) return;
-    inputs[fp * (T / GROUP) + blockIdx.x] = add_tree<GROUP>(powers);
+    inputs[fp * (T / GROUP) + tile] = add_tree<GROUP>(powers);
 }
 
 } // namespace beamring::baseband::power
