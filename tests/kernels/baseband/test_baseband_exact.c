@@ -345,17 +345,18 @@ static void on_gpu(struct run *r, const struct br_baseband_params *params, enum 
     struct br_baseband_params on = *params;
     struct br_baseband *plan;
     struct br_why why;
+    uint8_t *out = device_out + misaligned - misaligned % (r->bits / 4); /* words of 16 bits are aligned */
     assert_true(inputs + misaligned <= FIELD_ROOM && outputs + misaligned + 16 <= OUT_ROOM);
     on.cuda = gpu;
     on.gpu = which;
     if (br_baseband_create(&plan, BR_CUDA, &on, &why) != 0) fail_msg("%s", why.text);
     gpu_ok(cudaMemcpyAsync(device_e + misaligned, r->e, inputs, cudaMemcpyHostToDevice, br_cuda_stream(gpu)));
     gpu_ok(cudaMemsetAsync(device_out, 0xee, outputs + misaligned + 16, br_cuda_stream(gpu)));
-    br_baseband_execute(plan, device_e + misaligned, valid, n.T, device_out + misaligned, NULL, NULL);
+    br_baseband_execute(plan, device_e + misaligned, valid, n.T, out, NULL, NULL);
     br_baseband_saturated(plan, clamped);
-    gpu_fetch(r->out, device_out + misaligned, outputs);
+    gpu_fetch(r->out, out, outputs);
     uint8_t beyond[16];
-    gpu_fetch(beyond, device_out + misaligned + outputs, sizeof beyond);
+    gpu_fetch(beyond, out + outputs, sizeof beyond);
     for (int i = 0; i < 16; i++) assert_int_equal(beyond[i], 0xee);
     br_baseband_destroy(plan);
 }
