@@ -46,6 +46,7 @@ static int configure(struct br_stage *stage, void *self)
                                 (long long)bb->bits);
     bb->sample = (size_t)bb->bits / 4;
     bb->coherent.params.bits = (unsigned)bb->bits;
+    bb->coherent.rule.fine = (int)bb->bits - 4;
     int status = br_coherent_configure(stage, &bb->coherent, out);
     if (status != BR_OK) return status;
 
@@ -140,10 +141,10 @@ static int mark_below(struct br_stage *stage, struct baseband_beamform *bb, stru
                       size_t end)
 {
     size_t rows = c->nchannels * bb->coherent.params.npol, pitch = c->nsteps * bb->sample;
-    int status = BR_OK;
+    int status = BR_OK, missing = bb->bits == 8 ? 0x80 : 0x88;
     for (size_t b = 0, n; status == BR_OK && br_horizon_below(&bb->coherent.horizon, &b, &n); b += n)
         status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * pitch + begin * bb->sample,
-                                   pitch, bb->bits == 8 ? 0x80 : 0x88, (end - begin) * bb->sample, n * rows);
+                                   pitch, missing, (end - begin) * bb->sample, n * rows);
     return status;
 }
 
@@ -154,6 +155,7 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
     uint64_t first = in->first / c->step, end = in->first + in->samples, until;
     for (size_t at = 0, to; at < c->nsteps; at = to) {
         int status = br_coherent_weights(stage, &bb->coherent, (first + at) * c->step, end, &until);
+        br_horizon_count(stage, &bb->coherent.horizon, (until < end ? until : end) - (first + at) * c->step);
         uint64_t step = until / c->step + (until % c->step != 0) - first;
         to = until >= end || step > c->nsteps ? c->nsteps : (size_t)step;
         if (status == BR_OK && at > 0)
@@ -166,7 +168,6 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
                                     c->out->data, in->complete ? NULL : c->out->valid, bb->saturated);
         if (status == BR_OK) status = mark_below(stage, bb, c, at, to);
         if (status != BR_OK) return status;
-        br_horizon_count(stage, &bb->coherent.horizon, (to - at) * c->step);
     }
     return BR_OK;
 }

@@ -42,7 +42,7 @@ static const struct br_param burst_fields[] = {
 static const struct br_param schedule_fields[] = {
     PARAM(REAL, struct inject_schedule, per_hour,
           "bursts in an hour: one in each 1 / per_hour of it, at random", .required = true, .min = 1e-3,
-          .max = 1e5),
+          .max = 1e7),
     PARAM(INT, struct inject_schedule, seed, "chooses the events: the same on every node that has it",
           .def = "0", .min = 0, .max = 9e15),
     PARAM(INTS, struct inject_schedule, beams, "beams of the pipeline to aim at; default all", .min = 0,

@@ -19,14 +19,14 @@ struct place_param {
                  .max = 90, .unit = "degrees"),                                                              \
         BR_TOWARDS_PARAMS
 
-/* What item i of the parameter `param` says; counts plain right ascensions in *said. Status; a failure is the
- * stage's. */
+/* The direction that item i of the parameter `param` describes; counts plain right ascensions in *said.
+ * Status; a failure is the stage's. */
 int place_take(struct br_stage *stage, const char *param, size_t i, const struct place_param *p,
                struct sky_source *source, size_t *said);
 
 /* Prepares sources[nsources] that may move for an output stream: how they move into *motion, in memory of the
- * pipeline, and the bursts[nbursts], which stand where they are at arrival_ns[nbursts]. Status; a failure is the
- * stage's, as for a burst below the horizon. */
+ * pipeline, and the bursts[nbursts], which stand where they are at arrival_ns[nbursts]. Status; a failure is
+ * the stage's, as for a burst below the horizon. */
 int places_configure(struct br_stage *stage, const struct br_stream *out, const struct sky_source *sources,
                      size_t nsources, struct sky_source *bursts, size_t nbursts, const int64_t *arrival_ns,
                      size_t said, struct br_motion *motion);

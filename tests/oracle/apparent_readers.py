@@ -183,10 +183,10 @@ pipeline:
 
 
 def hour(d):
-    """A simulated source for an hour of file time: its phases are those of astropy's places, and the beam that
-    follows it keeps 0.999 of the power of one that has these phases in every sample; one that stands still
-    loses the source. Directions of an interval's middle are within 1 degree of phase at its ends, on the
-    longest baseline."""
+    """A simulated source for an hour of file time: its phases are those of astropy's places, and the beam
+    that follows it keeps 0.999 of the power of one that has these phases in every sample; one that stands
+    still loses the source. Directions of an interval's middle are within 1 degree of phase at its ends, on
+    the longest baseline."""
     import harness
     import numpy as np
     from astropy.coordinates import AltAz, EarthLocation, SkyCoord
@@ -210,7 +210,7 @@ def hour(d):
         best += (abs(e.sum(2)) ** 2).sum()
         assert abs(np.angle((e * e[..., :1].conj()).sum((0, 1)))).max() < np.radians(0.5)
         power = power + intensity[channel].astype(float).sum(0) * float(keys["SCALE"]) / 127**2
-    print(f"power of the beam that follows {power[0] / best:.5f}, of one that stands still {power[1] / best:.5f}")
+    print(f"power: following {power[0] / best:.5f}, standing still {power[1] / best:.5f}")
     assert samples == 2
     assert 0.999 < power[0] / best < 1.001 and power[1] < 0.5 * best, power / best
     # Along both diagonals, from the middle of an interval to its end.

@@ -111,8 +111,8 @@ def counters(text):
 
 
 class Sender:
-    """Sends datagrams to a port of this machine, so many a second at most, and never `ahead` more than the node
-    at the address `url` has counted: one that stands still misses nothing."""
+    """Sends datagrams to a port of this machine, so many a second at most, and never `ahead` more than the
+    node at the address `url` has counted: one that stands still misses nothing."""
 
     def __init__(self, port, rate=5000, host="127.0.0.1", url=None, ahead=96):
         self.url, self.ahead, self.counted = url, ahead, 0

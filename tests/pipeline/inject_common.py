@@ -1,5 +1,5 @@
-"""Pipelines with injected bursts, and what NumPy expects of them: the dispersion law, and the S/N of a filter of
-the burst's shape in filterbank files. Nothing here comes from the program."""
+"""Pipelines with injected bursts, and what NumPy expects of them: the dispersion law, and the S/N of a filter
+of the burst's shape in filterbank files. Nothing here comes from the program."""
 import glob
 import json
 import math
@@ -12,7 +12,8 @@ EPOCH_NS = 1700000000000000000
 SAMPLE_NS, MHZ, CHANNELS, FIRST_MHZ = 8000, 0.125, 16, 600.0
 
 HEAD = f"""
-telescope: {{name: t, grid: {{m: 2, n: 2}}, spacing_m: {{m: 6, n: 7}}, dishes: [[0, 0], [0, 1], [1, 0], [1, 1]]}}
+telescope: {{name: t, grid: {{m: 2, n: 2}}, spacing_m: {{m: 6, n: 7}},
+  dishes: [[0, 0], [0, 1], [1, 0], [1, 1]]}}
 stream: {{epoch_ns: {EPOCH_NS}, sample_ns: {SAMPLE_NS}, sideband: %s,
   freq_mhz: {{first: {FIRST_MHZ}, step: {MHZ}, count: {CHANNELS}}}}}
 pipeline:

@@ -170,8 +170,8 @@ def test_preview_is_what_flows():
         later = preview(f"queue=beams&since={fall['next']}")["waterfall"]
         assert all(sample > fall["sample"][-1] for sample in later["sample"]), (fall, later)
         # True means: the noise has an rms of 2 levels in each component and is rounded, 2 x (4 + 1/12), and
-        # the source adds 5 %; 10000 samples scatter by 1 %, and a dish that is 10 % weaker would be seen. A slow
-        # machine shows fewer.
+        # the source adds 5 %; 10000 samples scatter by 1 %, and a dish that is 10 % weaker would be seen. A
+        # slow machine shows fewer.
         field = preview("queue=field", cells=3000)
         scatter = field["cells"]**-0.5
         assert field["axes"] == [["pol", 2], ["dish", 64]] and len(field["mean"]) == 128

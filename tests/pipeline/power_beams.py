@@ -10,6 +10,7 @@ import sys
 import h5py
 import numpy as np
 
+import circle_common as circle
 import harness
 from small import DISHES, SPACING, TELESCOPE, one, record_field
 from wires_common import recorded_levels
@@ -175,6 +176,11 @@ def test_eight_bits():
             want = np.where(valid.astype(bool)[:, :, None, None, None], want, -128).transpose(3, 1, 2, 0, 4)
             assert np.array_equal(got, want)
             assert (abs(want) == 127).any() and (abs(want) < 127).mean() > 0.3
+        auto = run(d, "c", f"baseband_beamform, bits: 8, beams: {{directions: {BEAMS.tolist()}}}")
+        four = round(np.log2(127 * 12**0.5))  # what keeps the rms
+        want = np.stack([np.clip((x + (1 << four - 5)) >> four - 4, -127, 127) for x in (re, im)], axis=-1)
+        assert np.array_equal(auto[..., valid.astype(bool).all(axis=1), :],
+                              want[valid.astype(bool).all(axis=1)].transpose(3, 1, 2, 0, 4))
         said = run(d, "b", "baseband_beamform, bits: 5, beams: {directions: [[0, 0]]}", status=2)
         assert "expected 4 or 8" in said.err, said
 
@@ -212,6 +218,21 @@ def test_moving_and_updates():
         got = run(d, "e2", eight, update)
         assert np.array_equal(got, np.concatenate([a[:, :, :, :2100], b[:, :, :, 2100:]], axis=3))
         assert not np.array_equal(a[:, :, :, 2100:], b[:, :, :, 2100:])
+
+
+def test_below_the_horizon():
+    """Such a beam has no power, also where the sum over inputs is taken off; its voltages are missing."""
+    if not circle.has_erfa():
+        return
+    with harness.scratch() as d:
+        path = record_field(d, samples=1000)
+        _, valid, _, _ = harness.read_e(path)
+        beams = 'beams: {towards: [{azel: [30, 80]}, {radec: ["05:48:00", "-20:00:00"]}]}'
+        for incoherent in ("none", "subtract"):
+            data, _, _ = run(d, incoherent, f"power_beams, integrate: 48, incoherent: {incoherent}, {beams}")
+            assert (data[..., 1] == 0).all() and (data[..., 0] != 0).mean() > 0.8, data
+        got = run(d, "e", f"baseband_beamform, bits: 8, {beams}", frame=300)
+        assert (got[1] == -128).all() and (got[0, ..., valid.astype(bool).all(axis=1), :] != -128).all()
 
 
 def test_products():
@@ -256,4 +277,4 @@ def test_mistakes():
 
 if __name__ == "__main__":
     harness.main([test_equation, test_weights_file, test_incoherent, test_eight_bits, test_moving_and_updates,
-                  test_products, test_mistakes])
+                  test_below_the_horizon, test_products, test_mistakes])

@@ -129,8 +129,9 @@ def ask(url):
 
 
 def counted(url):
-    """What the `capture` of a node has counted so far, by source or interface: {reason: n}."""
-    return next(s["counted"] for s in json.loads(ask(url + "/v1/stages?now"))["stages"] if "counted" in s)
+    """Asks for the counters of a node's `capture`, by source or interface: {reason: n}."""
+    stages = json.loads(ask(url + "/v1/stages?now"))["stages"]
+    return next(s["counted"] for s in stages if s["stage"] == "capture")
 
 
 def packets(url, reasons=None):

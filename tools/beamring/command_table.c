@@ -93,7 +93,7 @@ static const struct option receive_options[] = {
 };
 static const struct option calibrate_options[] = {
     {"--source", "RA,DEC|sun|moon",
-     "ICRS: 83.633,22.014 (degrees) or 05:34:31.9,+22:00:52; of several, the first that is up", NULL},
+     "ICRS: 83.633,22.014 or 05:34:31.9,+22:00:52; of several, the first that is up", NULL},
     {"--direction", "X,Y", "instead: direction cosines to the north (m) and to the east (n)", NULL},
     {"--azel", "A,E", "instead: azimuth from north over east, and altitude, in degrees", NULL},
     {"--sideband", "upper|lower", "that the stream held, where the files do not say it", NULL},

@@ -16,10 +16,10 @@ enum {
     AROUND = 1024, /* steps on either side from which the noise is measured */
     LEAST_AROUND = 64,
     FREQUENCIES = 64, /* of a channel, at most, over which a burst is smeared */
-    GRID = 3,         /* places on either side at which errors are looked for */
-    ZOOMS = 5
+    GRID = 2,         /* places on either side at which errors are looked for */
+    ZOOMS = 6
 };
-#define FWHM 2.3548200450309493
+#define FAINT 5. /* less has no place of its own */
 
 /* --- files --- */
 
@@ -122,6 +122,17 @@ static bool is_filterbank(const char *path)
     return is;
 }
 
+/* Whether a recording has levels with scales, whose intensities are wanted. */
+static bool has_scales(const char *path)
+{
+    char start[4096] = "";
+    FILE *file = br_fopen_regular(path, NULL, NULL);
+    size_t length = file != NULL ? fread(start, 1, sizeof start - 1, file) : 0;
+    start[length] = '\0';
+    if (file != NULL) fclose(file);
+    return strstr(start, "\nAUX_DTYPE") != NULL;
+}
+
 /* Makes filterbank files of recordings, by a pipeline. */
 static int convert(const char *directory, int count, char **paths)
 {
@@ -130,16 +141,19 @@ static int convert(const char *directory, int count, char **paths)
     struct loaded l = {0};
     struct br_error error = {0};
     int status = 1;
+    bool scales = false;
     FILE *out = open_memstream(&text, &length), *words = option_words_open(stderr);
     if (out == NULL || words == NULL) return 1;
     fprintf(out, "device: cpu\npipeline:\n  - stage: replay\n    out: beams\n    files: [");
     for (int i = 0; i < count; i++) {
         if (is_filterbank(paths[i])) continue;
+        scales = scales || has_scales(paths[i]);
         fputc('\'', out);
         for (const char *c = paths[i]; *c != '\0'; c++) fprintf(out, *c == '\'' ? "''" : "%c", *c);
         fputs("', ", out);
     }
-    fprintf(out, "]\n  - {stage: filterbank, in: beams, directory: '%s'}\n", directory);
+    fprintf(out, "]\n  - {stage: filterbank, in: beams, directory: '%s'%s}\n", directory,
+            scales ? ", values: intensity" : "");
     fclose(out);
     br_log_init(&l.log, words, BR_LOG_ERROR);
     if (br_config_parse(&l.config, "recover", text, length, 0, NULL, &error) != BR_OK ||
@@ -417,7 +431,7 @@ bool recover_measure(const struct recover *r, const struct recover_event *e, lon
     }
     if (good && n > 0) {
         found->snr = filter(w, n, e, e->burst.dm, 0, cover);
-        if (*cover >= 0.5) find_errors(w, n, e, found);
+        if (*cover >= 0.5 && e->snr != NULL && found->snr > FAINT) find_errors(w, n, e, found);
     }
     for (size_t i = 0; w != NULL && i < n; i++) free(w[i].value);
     free(w);

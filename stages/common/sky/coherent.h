@@ -59,7 +59,7 @@ void br_coherent_stop(struct br_stage *stage, struct br_coherent *c);
 
 /* Gives the plan the weights that hold at a base sample, after the stage's updates that are due there, in
  * `process`. *until is the first sample from which others hold, at most `end`. Beams below the horizon
- * (c->horizon) have weights 0; the stage counts samples for them. */
+ * (c->horizon) have weights 0; the stage counts their samples. */
 int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t sample, uint64_t end,
                         uint64_t *until);
 
