@@ -26,15 +26,16 @@ int beams_look(const struct br_stream *s, const struct apparent_site *site, uint
                               .sample_s = br_stream_sample_s(s),
                               .site = site,
                               .epoch_ns = s->epoch_ns};
+    int64_t now = br_stream_time_ns(s, sample);
     int status = BR_OK;
     size_t moving = s->motion != NULL && s->motion->nbeams <= s->nbeams ? s->motion->nbeams : 0;
     if (moving > 0) {
-        status = br_motion_looks(s->motion, sample, look);
+        status = br_motion_looks(s->motion, now, look);
         still.site = s->motion->site;
         still.nbeams -= moving; /* the incoherent beam behind the others */
         still.beams += moving;
     }
-    if (status == BR_OK && still.nbeams > 0) status = br_motion_looks(&still, sample, look + moving);
+    if (status == BR_OK && still.nbeams > 0) status = br_motion_looks(&still, now, look + moving);
     if (status != BR_OK) return br_fail(error, status, "no memory for %zu beams", s->nbeams);
     const struct br_telescope *t = s->telescope;
     bool placed = t != NULL && isfinite(t->latitude_deg) && isfinite(t->longitude_deg);

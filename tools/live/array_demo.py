@@ -96,8 +96,8 @@ def main():
     draw(f"{out}/array.png", np.array(config["telescope"]["positions_m"]), powers, snr, grid["spacing_deg"],
          wide[:, :wide.shape[1] // 2 * 2].reshape(len(wide), -1, 2).mean(axis=2),
          {"tsamp": 2 * header["tsamp"]}, freq, "the source")
-    print(f"\nthe source: after {powers[0][0][-1]:.0f} minutes {kept:.3f} of the power in the beam that follows, "
-          f"{left:.3f} in the one that stays\n"
+    print(f"\nthe source: after {powers[0][0][-1]:.0f} minutes {kept:.3f} of the power in the beam "
+          f"that follows, {left:.3f} in the one that stays\n"
           f"the burst:  S/N {snr.max():.1f} in beam {best} (it is in {middle}), which looks at RA "
           f"{found[0]:.4f}, Dec {found[1]:.4f} degrees: {3600 * apart:.1f} arc seconds from the source\n"
           f"picture:    {out}/array.png")

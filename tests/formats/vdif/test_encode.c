@@ -1,6 +1,5 @@
-/* VDIF frames of beams and of the field: every value, header and missing sample, however the stream is cut into
- * frames, in memory that the sanitizers watch. Files and packets are tested elsewhere, with independent
- * readers. */
+/* VDIF frames of beams: every value, header and missing sample, however the stream is cut into frames, in
+ * memory that the sanitizers watch. Files and packets are tested elsewhere, with independent readers. */
 #include "formats/vdif/encode.h"
 
 #include <setjmp.h>
@@ -38,7 +37,7 @@ static int value(size_t thread, size_t channel, uint64_t sample, unsigned part, 
     return (int)((thread * 31 + channel * 7 + sample * 3 + part * 5) % (2 * (unsigned)most + 1)) - most;
 }
 
-/* Samples [20, 24) of all threads, which are a whole frame, and sample 30 of thread 1; channel 2 of sample 40. */
+/* A whole VDIF frame of all threads, a sample of one thread, and a sample of one channel. */
 static bool is_missing(size_t thread, size_t channel, uint64_t t)
 {
     return (t >= 22 && t < 26) || (t == 30 && thread == 1) || (t == 40 && channel == 2);
