@@ -117,7 +117,7 @@ def half_written():
         write(n.directory, "5")
         while (said := watch(n))["state"] == "holds":
             time.sleep(0.02)
-        for _ in range(8):  # longer than it takes to settle
+        for _ in range(5):  # longer than it takes to settle
             updates = n.get("/v1/updates").json["updates"]
             if time.monotonic() - grown > 0.9:
                 return False
@@ -135,13 +135,13 @@ def half_written():
         with open(os.path.join(n.directory, "number.txt"), "a") as f:
             f.write(" END\n")
         applied(n, 2)
-        ends_with(n, 500000000)
+        ends_with(n, 500000)
         return True
 
 
 def test_half_written():
     """One that grows waits until it is whole; one that stays half is refused, and taken once it is whole."""
-    assert any(half_written() for _ in range(10)), "this machine stands still all the time"
+    assert any(half_written() for _ in range(20)), "this machine stands still all the time"
 
 
 def test_gone():
