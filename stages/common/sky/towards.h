@@ -31,7 +31,8 @@ int br_towards_source(const struct br_towards *towards, struct sky_source *sourc
                       struct br_error *error);
 
 /* The site of a stream's telescope (may be NULL) with the Earth's orientation of the pipeline's; both in
- * memory of the pipeline. *site becomes NULL where the telescope has no latitude and longitude. Fails at `param`. */
+ * memory of the pipeline. *site becomes NULL where the telescope has no latitude and longitude. Fails at
+ * `param`. */
 int br_stage_site(struct br_stage *stage, const char *param, const struct br_telescope *telescope,
                   const struct apparent_site **site);
 
