@@ -152,7 +152,7 @@ static int configure(struct br_stage *stage, void *self)
     status = earlier_check(stage, "directory", &earlier);
     if (status != BR_OK) return status;
     struct sigproc_writer *w = &fb->writer;
-    status = br_stage_site(stage, "directory", &w->site);
+    status = br_stage_site(stage, "directory", br_stage_input(stage, 0)->telescope, &w->site);
     if (status != BR_OK) return status;
     w->stream = in;
     w->step = in->zone[0].downsample;

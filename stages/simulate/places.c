@@ -40,7 +40,7 @@ int places_configure(struct br_stage *stage, const struct br_stream *out, const 
     *motion = (struct br_motion){.nbeams = nsources};
     if (!moves && !any_on_sky(bursts, nbursts)) return BR_OK;
     const char *param = moves ? "sources" : "bursts";
-    int status = br_stage_site(stage, param, &site);
+    int status = br_stage_site(stage, param, out->telescope, &site);
     if (status == BR_OK) status = br_stage_follows(stage, param, site, said, out->epoch_ns);
     for (size_t i = 0; i < nbursts && status == BR_OK; i++) {
         struct br_beam there;

@@ -58,6 +58,11 @@ void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam
             shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : 0;
             continue;
         }
+        if (p > 0 && gains->value == NULL) { /* without gains the polarisations are alike */
+            memcpy(a, a - nbeams * ndishes * 2, ndishes * 2);
+            shift[row] = shift[row - nbeams];
+            continue;
+        }
         for (size_t d = 0; d < ndishes; d++) {
             double phase =
                 -2 * M_PI *

@@ -352,7 +352,7 @@ int br_directions_configure(struct br_stage *stage, const struct br_beams_param 
     const struct apparent_site *site;
     int status = br_directions_make(&made, param, &error);
     if (status != BR_OK) return br_stage_fail_at(stage, "beams", "%s", error.text);
-    status = br_stage_site(stage, "beams", &site);
+    status = br_stage_site(stage, "beams", br_stage_input(stage, 0)->telescope, &site);
     if (status == BR_OK && made.sources != NULL) {
         int64_t when = param->follow ? br_stage_input(stage, 0)->epoch_ns : param->reference_ns;
         status = br_stage_follows(stage, "beams", site, made.said, when);

@@ -23,9 +23,10 @@ int br_towards_source(const struct br_towards *towards, struct sky_source *sourc
     return status;
 }
 
-int br_stage_site(struct br_stage *stage, const char *param, const struct apparent_site **site)
+int br_stage_site(struct br_stage *stage, const char *param, const struct br_telescope *t,
+                  const struct apparent_site **site)
 {
-    const struct br_telescope *t = br_stage_telescope(stage);
+    const char *path = br_stage_telescope(stage) != NULL ? br_stage_telescope(stage)->eop : NULL;
     struct br_error error = {0};
     struct eop eop = {0};
     *site = NULL;
@@ -33,9 +34,9 @@ int br_stage_site(struct br_stage *stage, const char *param, const struct appare
     struct apparent_site *made = br_stage_alloc(stage, sizeof *made);
     *made = (struct apparent_site){t->latitude_deg, t->longitude_deg, 0, NULL, t->height_m};
     *site = made;
-    if (t->eop == NULL) return BR_OK;
-    int status = br_stage_reads_file(stage, param, t->eop);
-    if (status == BR_OK && eop_read(&eop, t->eop, &error) != BR_OK)
+    if (path == NULL) return BR_OK;
+    int status = br_stage_reads_file(stage, param, path);
+    if (status == BR_OK && eop_read(&eop, path, &error) != BR_OK)
         status = br_stage_fail_at(stage, param, "telescope: eop: %s", error.text);
     if (status == BR_OK) {
         struct eop *kept = br_stage_alloc(stage, sizeof *kept);

@@ -30,9 +30,11 @@ struct br_towards {
 int br_towards_source(const struct br_towards *towards, struct sky_source *source, size_t *said,
                       struct br_error *error);
 
-/* The telescope's site with its file of the Earth's orientation; both in memory of the pipeline. *site
- * becomes NULL where the telescope has no latitude and longitude. Fails at `param`. */
-int br_stage_site(struct br_stage *stage, const char *param, const struct apparent_site **site);
+/* The site of a stream's telescope (may be NULL) with the Earth's orientation of the pipeline's; both in
+ * memory of the pipeline. *site becomes NULL where the telescope has no latitude and longitude. Fails at
+ * `param`. */
+int br_stage_site(struct br_stage *stage, const char *param, const struct br_telescope *telescope,
+                  const struct apparent_site **site);
 
 /* Says in which units right ascensions are, how well the sky's place is known at that time, and refuses what
  * needs the sky where it is not known at all. Fails at `param`. */
