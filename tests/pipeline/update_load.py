@@ -56,7 +56,7 @@ def post(n, i):
 
 
 def load(n, seconds):
-    """Updates in every other piece of time, at least one for each of the seconds: number, times of the answers,
+    """Updates in every other piece of time, at least one for each second: number, times of the answers,
     pieces (with, begin, end)."""
     count, answers, pieces = 0, [], []
     end = time.monotonic() + seconds
