@@ -235,6 +235,12 @@ BR_API int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch,
 BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width,
                              size_t rows);
 
+/* For a stage that changes few samples, once for each frame: gives output 0's frame the data of input 0's. If
+ * no other stage reads the input, and both are in the same kind of memory, the frames exchange their memory;
+ * otherwise the data are copied. The input's data must not be used afterwards. The streams must have frames
+ * of the same size, without a side array. Returns a status. */
+BR_API int br_stage_pass(struct br_stage *stage, const struct br_frame *in, struct br_frame *out);
+
 /* Copies between host memory and the memory of the stage's frames, and waits for the copy. Only for rare
  * events, such as the end of a stream. Returns a status. */
 BR_API int br_stage_exchange(struct br_stage *stage, void *to, const void *from, size_t bytes);

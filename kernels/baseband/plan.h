@@ -53,7 +53,7 @@ struct baseband_scratch {
     float *power, *groups, *running;
 };
 
-/* What a plan that integrates sums up. Groups of GROUP samples are added as a tree: see power.h. */
+/* The sums of a plan that integrates. Groups of GROUP samples are added as a tree: see power.h. */
 enum { GROUP = 16 };
 
 struct power_state {

@@ -11,7 +11,7 @@
  * over dishes are exact integers, converted to float32, squared and added there (each step rounds to
  * nearest). Sixteen samples, counted from the block's first one, are added as a tree of neighbours, (0 + 1) +
  * (2 + 3) and so on; those of the polarisations are added to each other, and then sixteen by sixteen to the
- * block. What is missing, or behind the block's end, counts as 0.
+ * block. Samples that are missing, or behind the block's end, count as 0.
  *
  * A plan carries the unfinished block from call to call. br_baseband_exchange leaves it where it is: new
  * weights begin between two samples. With BR_CUDA e and out are device memory (e 16-byte aligned is

@@ -136,7 +136,7 @@ static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, 
     return status;
 }
 
-/* Marks steps [begin, end) of beams below the horizon as missing. */
+/* Marks steps [begin, end) of beams below the horizon as missing: -8 in two nibbles, -128 in two bytes. */
 static int mark_below(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c, size_t begin,
                       size_t end)
 {

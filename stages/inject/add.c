@@ -170,24 +170,28 @@ static void add_sample(const struct inject_adder *a, const struct scratch *w, co
     }
 }
 
-/* Strength and phase of the burst at each input. False: the noise of none is known. */
+/* Strength and phase of the burst at each input, in the stream's sideband. False: the noise of none is
+ * known. */
 static bool aim(const struct inject *s, struct scratch *w, const struct inject_event *e, size_t c, size_t p)
 {
     const struct br_telescope *t = s->stream->telescope;
     const float *power = e->power + (c * s->npol + p) * s->ndishes;
-    double f = s->stream->freq_mhz[c], sum = 0, alive = 0;
+    double f = s->stream->freq_mhz[c], sum = 0, alive = 0, inverse[2], gain;
     for (size_t d = 0; d < s->ndishes; d++) {
         double mean = e->measured[c] > 0 ? (double)power[d] / e->measured[c] : 0;
-        w->class[d] = class_of(mean);
-        sum += mean;
-        alive += mean > 0;
+        w->class[d] = inject_gain(s, e, c, p, d, inverse, &gain) ? class_of(mean) : CLASSES;
+        if (w->class[d] == CLASSES) continue;
+        sum += mean * gain;
+        alive++;
     }
     if (alive == 0) return false;
     double rms = sqrt(inject_flux(e, f) * sum / alive / 2);
     for (size_t d = 0; d < s->ndishes; d++) {
-        double cycles = br_sky_cycles(BR_SIDEBAND_UPPER, f, t->position[d], e->x, e->y);
-        w->factor[2 * d] = (float)(rms * cos(2 * M_PI * cycles));
-        w->factor[2 * d + 1] = (float)(rms * sin(2 * M_PI * cycles));
+        double phase = 2 * M_PI * br_sky_cycles(s->stream->sideband, f, t->position[d], e->x, e->y),
+               re = rms * cos(phase), im = rms * sin(phase);
+        inject_gain(s, e, c, p, d, inverse, &gain);
+        w->factor[2 * d] = (float)(re * inverse[0] - im * inverse[1]);
+        w->factor[2 * d + 1] = (float)(re * inverse[1] + im * inverse[0]);
     }
     return true;
 }
@@ -230,8 +234,6 @@ static void add_line(const struct frame *frame, const struct job *job, unsigned 
         full += (double)(field[2 * i] * field[2 * i] + field[2 * i + 1] * field[2 * i + 1]);
     e->full[number] = full;
     if (!aim(s, w, e, c, p)) return;
-    if (lower)
-        for (size_t d = 0; d < D; d++) w->factor[2 * d + 1] = -w->factor[2 * d + 1];
     for (size_t from = begin; from < end; from += CHUNK) {
         size_t to = from + CHUNK < end ? from + CHUNK : end;
         find_missing(&l, w, from, to);

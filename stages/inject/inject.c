@@ -1,5 +1,6 @@
 /* inject - adds dispersed bursts of known direction and strength to the field, and keeps a ledger of them. */
 #include "stages/inject/inject.h"
+#include "formats/tables/hdf5_tables.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/random.h"
@@ -68,12 +69,37 @@ static const struct br_param params[] = {
     PARAM(MAP, struct inject, schedule,
           "bursts at random; where a range is positive, its logarithm is uniform", .fields = schedule_fields,
           .size = sizeof(struct inject_schedule)),
+    BR_PARAM(
+        "gains", BR_P_PATH, struct inject, gains_file,
+        "the file that stages behind have as `gains`: HDF5, /gain complex64 [freq][pol][dish]; a burst comes "
+        "as it would from the sky, divided by them; 0: input not used. Default: all are 1"),
     PARAM(INT, struct inject, seed, "chooses the noise of the bursts and of the rounding", .def = "0",
           .min = 0, .max = 9e15),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not upchannelized"}, {0}};
 static const struct br_port outputs[] = {{"out", "the same, with bursts"}, {0}};
+
+static int take_gains(struct br_stage *stage, struct inject *s, const struct br_stream *in)
+{
+    struct br_error error = {0};
+    struct br_gains gains;
+    if (s->gains_file == NULL) return BR_OK;
+    int status = br_stage_reads_file(stage, "gains", s->gains_file);
+    if (status != BR_OK) return status;
+    if (br_gains_check_channels(s->gains_file, in, &error) != BR_OK ||
+        br_gains_read(&gains, s->gains_file, &error) != BR_OK)
+        return br_stage_fail_at(stage, "gains", "%s", error.text);
+    size_t bytes = gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float);
+    s->ngains = gains.nfreq;
+    s->gain = br_stage_keep(stage, gains.value, bytes);
+    if (gains.npol == s->npol && gains.ndishes == s->ndishes &&
+        (gains.nfreq == 1 || gains.nfreq == s->nchannels))
+        return BR_OK;
+    return br_stage_fail_at(
+        stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1 or %zu, pol %zu, dish %zu",
+        s->gains_file, gains.nfreq, gains.npol, gains.ndishes, s->nchannels, s->npol, s->ndishes);
+}
 
 static int configure(struct br_stage *stage, void *self)
 {
@@ -106,7 +132,8 @@ static int configure(struct br_stage *stage, void *self)
                                  c, in->freq_mhz[c], 1e-6 / s->sample_s);
     }
     br_stage_sideband(stage); /* the user is told where it is unknown */
-    return inject_check(stage, s);
+    status = take_gains(stage, s, in);
+    return status == BR_OK ? inject_check(stage, s) : status;
 }
 
 /* A frame in the host's memory, on a GPU; the tables of the dither; what an event takes. */
@@ -193,11 +220,10 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         return BR_FINISHED;
     }
     uint64_t end = in->first + in->samples;
-    size_t bytes = br_frame_bytes(br_stage_input(stage, 0), in);
     struct inject_event **last = &s->active;
     while (*last != NULL) last = &(*last)->next;
     *last = inject_planner_take(stage, s, in->first, end);
-    int status = br_stage_copy_rows(stage, out->data, bytes, in->data, bytes, bytes, 1);
+    int status = br_stage_pass(stage, in, out);
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(br_stage_input(stage, 0), in));
@@ -213,15 +239,17 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
 {
     (void)self;
     struct inject *s = fresh;
-    bool failed;
+    bool failed, without;
     s->fresh = inject_events(s, &failed);
-    return failed ? br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for the events") : BR_OK;
+    s->gains = inject_gains_make(s, &without);
+    return failed || without ? br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for the events") : BR_OK;
 }
 
 static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
     (void)stage;
     struct inject *with = fresh;
+    inject_planner_exchange(self, &with->gains);
     inject_planner_add(self, with->fresh, sample);
     with->fresh = NULL;
 }
@@ -238,10 +266,11 @@ static void free_events(struct inject_event *e)
 static void discard(struct br_stage *stage, void *fresh)
 {
     (void)stage;
+    inject_gains_leave(((struct inject *)fresh)->gains);
     free_events(((struct inject *)fresh)->fresh);
 }
 
-static const char *const updates[] = {"bursts", NULL};
+static const char *const updates[] = {"bursts", "gains", NULL};
 
 static int stop(struct br_stage *stage, void *self)
 {

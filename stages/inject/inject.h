@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
     INJECT_NOISE =
@@ -41,6 +42,13 @@ struct inject_schedule {
 
 enum inject_state { INJECT_SCHEDULED, INJECT_INJECTED, INJECT_PARTLY, INJECT_REFUSED, INJECT_STATES };
 
+/* The corrections that stages behind multiply the field by: a burst is divided by them. Shared by events. */
+struct inject_gains {
+    _Atomic unsigned users;
+    size_t nfreq;  /* 1: the same in all channels */
+    float value[]; /* [nfreq][pol][dish][2] */
+};
+
 struct inject_event {
     struct inject_event *next;
     char id[INJECT_ID], why[240];
@@ -49,7 +57,8 @@ struct inject_event {
     double x, y, wanted_snr, fluence_s, index;
     int64_t beam; /* whose direction it has; -1: none */
     struct burst_params burst;
-    uint64_t begin, end; /* base samples that it touches, with those before it that show the noise */
+    struct inject_gains *gains; /* NULL: all are 1 */
+    uint64_t begin, end;        /* base samples that it touches, with those before it that show the noise */
 
     /* made when it is accepted; add.c */
     size_t nworkers;
@@ -72,7 +81,7 @@ struct inject {
     /* parameters */
     struct br_maps bursts;
     const struct inject_schedule *schedule;
-    const char *ledger;
+    const char *ledger, *gains_file;
     int64_t seed;
 
     size_t nchannels, npol, ndishes;
@@ -83,6 +92,9 @@ struct inject {
     int16_t *normal; /* [GAUSSIAN_ENTRIES] */
     struct inject_adder *adder;
     struct inject_planner *planner;
+    size_t ngains;               /* frequencies of */
+    const float *gain;           /* [ngains][pol][dish][2], as read; NULL: all are 1 */
+    struct inject_gains *gains;  /* of an update, until it is committed */
     struct inject_event *fresh;  /* of an update, until it is committed */
     struct inject_event *active; /* of the stage's thread: accepted, in order of `begin` */
     uint8_t *host;               /* on a GPU: a frame in the host's memory */
@@ -110,13 +122,23 @@ double inject_lead(const struct inject *s);
 bool inject_accept(const struct inject *s, struct inject_event *event, unsigned nworkers);
 void inject_event_free(struct inject_event *event);
 
+/* A copy of the gains that were read, for one user; NULL: all are 1, or no memory (*failed). */
+struct inject_gains *inject_gains_make(const struct inject *s, bool *failed);
+
+/* One user less; NULL is allowed. */
+void inject_gains_leave(struct inject_gains *gains);
+
+/* 1 / gain of an input, and |gain|^2. False: the gain is 0, and the input is not used. */
+bool inject_gain(const struct inject *s, const struct inject_event *event, size_t channel, size_t pol,
+                 size_t dish, double inverse[2], double *power);
+
 /* --- predict.c --- */
 
 /* Flux at the maximum before scattering at f_mhz, in units of an input's mean noise. */
 double inject_flux(const struct inject_event *event, double f_mhz);
 
-/* Of each channel [freq], for inject_snr: sum over the steps of the product of (share of the fluence)^2 /
- * base samples of a step. */
+/* Fills steps[freq], which inject_snr needs: for each channel the sum over the steps of the product of
+ * (share of the fluence)^2 / base samples of a step. */
 void inject_steps(const struct inject *s, const struct inject_event *event,
                   const struct inject_product *product, double *steps);
 
@@ -141,12 +163,15 @@ void inject_planner_stop(struct br_stage *stage, struct inject *s);
 /* More events; the list changes its owner. They must begin at `sample` or later. */
 void inject_planner_add(struct inject *s, struct inject_event *events, uint64_t sample);
 
+/* Exchanges the gains of events that are accepted from now on with *gains. */
+void inject_planner_exchange(struct inject *s, struct inject_gains **gains);
+
 /* For a frame [first, end): the events that begin before `end`, as far as the ledger has them; from now on
  * none is accepted that does. Waits while the thread works, but not for a disk that hangs. */
 struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *s, uint64_t first,
                                          uint64_t end);
 
-/* What became of events; the list changes its owner. */
+/* Events with which the stage has done; the list changes its owner. */
 void inject_planner_give(struct inject *s, struct inject_event *events);
 
 /* GET /v1/injections; ledger.c. */

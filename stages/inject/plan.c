@@ -322,9 +322,43 @@ bool inject_accept(const struct inject *s, struct inject_event *e, unsigned nwor
     return true;
 }
 
+struct inject_gains *inject_gains_make(const struct inject *s, bool *failed)
+{
+    size_t count = s->ngains * s->npol * s->ndishes * 2;
+    struct inject_gains *g = s->gain != NULL ? malloc(sizeof *g + count * sizeof *g->value) : NULL;
+    *failed = s->gain != NULL && g == NULL;
+    if (g == NULL) return NULL;
+    atomic_init(&g->users, 1);
+    g->nfreq = s->ngains;
+    memcpy(g->value, s->gain, count * sizeof *g->value);
+    return g;
+}
+
+void inject_gains_leave(struct inject_gains *gains)
+{
+    if (gains != NULL && atomic_fetch_sub(&gains->users, 1) == 1) free(gains);
+}
+
+bool inject_gain(const struct inject *s, const struct inject_event *e, size_t c, size_t p, size_t d,
+                 double inverse[2], double *power)
+{
+    const struct inject_gains *g = e->gains;
+    inverse[0] = *power = 1;
+    inverse[1] = 0;
+    if (g == NULL) return true;
+    const float *value = g->value + 2 * (((g->nfreq == 1 ? 0 : c) * s->npol + p) * s->ndishes + d);
+    double re = (double)value[0], im = (double)value[1];
+    *power = re * re + im * im;
+    if (!(*power > 0)) return false;
+    inverse[0] = re / *power;
+    inverse[1] = -im / *power;
+    return true;
+}
+
 void inject_event_free(struct inject_event *e)
 {
     if (e == NULL) return;
+    inject_gains_leave(e->gains);
     for (size_t i = 0; i < e->nworkers; i++) burst_maker_free(&e->maker[i]);
     free(e->maker);
     free(e->clipped);

@@ -56,6 +56,10 @@ static void plan(struct inject_planner *p, struct inject_event *e)
         inject_event_free(e);
         return;
     }
+    pthread_mutex_lock(&p->mutex);
+    e->gains = p->gains;
+    if (e->gains != NULL) atomic_fetch_add(&e->gains->users, 1);
+    pthread_mutex_unlock(&p->mutex);
     bool good = inject_accept(s, e, p->nworkers);
     if (good) other = overlapped(s, p, e);
     if (other != NULL)
@@ -81,13 +85,14 @@ static void plan(struct inject_planner *p, struct inject_event *e)
         pthread_mutex_unlock(&p->mutex);
         return;
     }
+    json_object_set_new(p->known, e->id, json_true()); /* a list that is sent again does not repeat it */
     pthread_mutex_unlock(&p->mutex);
     ledger_tell(p, e);
     br_stage_warn(p->stage, "injection '%s' is refused: %s", e->id, e->why);
     inject_event_free(e);
 }
 
-/* What became of an event that the stage has done with. */
+/* Settles the state of an event with which the stage has done, and tells of it. */
 static void conclude(struct inject_planner *p, struct inject_event *e)
 {
     double added = ledger_share_added(p->s, e);
@@ -121,13 +126,19 @@ static struct inject_event *pop(struct inject_event **list)
     return e;
 }
 
+/* Whether the stream has come so far that the next slot of the schedule is to be planned. */
+static bool slot_is_due(const struct inject_planner *p)
+{
+    double ahead = (double)p->position + AHEAD_S / p->s->sample_s;
+    if (ahead < (double)p->wanted) ahead = (double)p->wanted;
+    return p->s->schedule != NULL && (double)p->slot * inject_slot(p->s) <= ahead;
+}
+
 /* The next event to plan, with the mutex: from the inbox, else from the schedule. NULL: it is not time. */
 static struct inject_event *next_event(struct inject_planner *p)
 {
     if (p->inbox != NULL) return pop(&p->inbox);
-    if (!p->started || p->quit || p->s->schedule == NULL) return NULL;
-    double slot = inject_slot(p->s), ahead = AHEAD_S / p->s->sample_s;
-    if ((double)p->slot * slot > (double)p->position + ahead) return NULL;
+    if (!p->started || p->quit || !slot_is_due(p)) return NULL;
     struct inject_event *e = inject_draw(p->s, p->slot++);
     if (e == NULL || (double)e->sample - inject_lead(p->s) >= (double)p->position) return e;
     inject_event_free(e); /* its slot had begun when the stream did, or the stream has a hole there */
@@ -179,10 +190,11 @@ static void *run(void *arg)
 
 int inject_planner_start(struct br_stage *stage, struct inject *s)
 {
-    bool failed;
+    bool failed, without;
     struct inject_planner *p = calloc(1, sizeof *p);
     struct inject_event *events = inject_events(s, &failed);
-    if (p == NULL || failed || (p->known = json_object()) == NULL)
+    if (p != NULL) p->gains = inject_gains_make(s, &without);
+    if (p == NULL || failed || without || (p->known = json_object()) == NULL)
         return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for the events");
     s->planner = p;
     p->stage = stage;
@@ -238,6 +250,7 @@ void inject_planner_stop(struct br_stage *stage, struct inject *s)
     free_list(p->inbox);
     free_list(p->accepted);
     free_list(p->finished);
+    inject_gains_leave(p->gains);
     free(p);
     s->planner = NULL;
 }
@@ -255,6 +268,16 @@ void inject_planner_add(struct inject *s, struct inject_event *events, uint64_t 
     if (p->position < sample) p->position = sample;
     join(&p->inbox, events);
     pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+void inject_planner_exchange(struct inject *s, struct inject_gains **gains)
+{
+    struct inject_planner *p = s->planner;
+    pthread_mutex_lock(&p->mutex);
+    struct inject_gains *before = p->gains;
+    p->gains = *gains;
+    *gains = before;
     pthread_mutex_unlock(&p->mutex);
 }
 
@@ -279,8 +302,10 @@ struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *
             if (p->slot < slot) p->slot = slot;
         }
     }
+    p->wanted = end;
+    bool wake = !p->started || slot_is_due(p);
     p->started = true;
-    pthread_cond_broadcast(&p->changed);
+    if (wake) pthread_cond_broadcast(&p->changed);
     while (planned(p) < end) {
         if (p->disk_since != 0 && br_clock_ns() - p->disk_since > PATIENCE_NS) break;
         struct timespec until;

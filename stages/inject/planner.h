@@ -6,7 +6,7 @@
 
 enum { INJECT_KEPT = 256, INJECT_OPEN = 256 };
 
-/* What an accepted event takes of the band, until it is over. */
+/* An accepted event that is not over: it takes a part of the band. */
 struct open {
     struct burst_params burst;
     uint64_t sample, end;
@@ -32,7 +32,9 @@ struct inject_planner {
     pthread_cond_t changed;
     bool has_thread, started, quit, busy, over;
     uint64_t position;             /* no event is accepted that begins before it */
+    uint64_t wanted;               /* the end of the frame for which the stage asks */
     uint64_t slot;                 /* of the schedule, the next one */
+    struct inject_gains *gains;    /* that hold */
     struct inject_event *inbox;    /* new ones */
     struct inject_event *accepted; /* for the stage's thread, in order of `begin` */
     struct inject_event *finished; /* from the stage's thread */

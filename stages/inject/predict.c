@@ -46,7 +46,7 @@ static double overlap_of(const struct br_zone *zone)
     return sum;
 }
 
-/* Of the steps of one fine channel, in base samples: sum of D (share of the fluence per base sample)^2. */
+/* The sum over the steps of one fine channel of D (share of the fluence per base sample)^2. */
 static double steps_of(const struct inject_event *e, const struct br_zone *zone, double f_mhz,
                        double width_mhz)
 {
@@ -86,15 +86,16 @@ static double ratio(const struct inject *s, const struct inject_event *e, size_t
                     *lost = measured ? e->lost + line * s->ndishes : NULL;
         double re = 0, im = 0, M = 0, P = 0;
         for (size_t d = 0; d < s->ndishes; d++) {
-            if (measured && power[d] <= 0) continue;
+            double inverse[2], gain;
+            if (!inject_gain(s, e, c, p, d, inverse, &gain) || (measured && power[d] <= 0)) continue;
             double there = measured && e->seen[line] > 0 ? 1 - (double)lost[d] / e->seen[line] : 1;
             double one = measured ? (double)power[d] / e->measured[c] : TYPICAL;
             double phase = PHASE(br_sky_cycles(BR_SIDEBAND_UPPER, f, t->position[d], e->x, e->y) -
                                  br_sky_cycles(BR_SIDEBAND_UPPER, f, t->position[d], x, y));
             re += there * cos(phase);
             im += there * sin(phase);
-            M += there * (one + (rounded ? ROUNDING : 0));
-            P += one;
+            M += there * gain * (one + (rounded ? ROUNDING : 0));
+            P += gain * one;
             alive++;
         }
         if (alive == 0) continue;

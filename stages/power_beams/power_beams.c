@@ -182,29 +182,15 @@ static uint16_t *step_of(const struct power_beams *pb, const struct br_frame *ou
     return (uint16_t *)out->data + (channel * length(pb) + step) * pb->columns;
 }
 
-/* Sets steps [begin, end) of beams below the horizon to 0, of which the sum over inputs was subtracted: they
- * have no power. */
-static int clear_below(struct br_stage *stage, struct power_beams *pb, struct br_frame *out, size_t begin,
-                       size_t end)
-{
-    size_t pitch = pb->columns * sizeof(uint16_t);
-    int status = BR_OK;
-    for (size_t b = 0, n; begin < end && br_horizon_below(&pb->coherent.horizon, &b, &n); b += n)
-        for (size_t f = 0; f < pb->coherent.params.nchannels && status == BR_OK; f++)
-            status = br_stage_set_rows(stage, (uint8_t *)(step_of(pb, out, f, begin) + b), pitch, 0,
-                                       n * sizeof(uint16_t), end - begin);
-    return status;
-}
-
 /* Ends an unfinished block, and hands the frame on. */
 static int emit(struct br_stage *stage, struct power_beams *pb, struct br_frame *out)
 {
     const struct br_stream *stream = br_stage_output(stage, 0);
-    size_t done = pb->done;
-    if (done < length(pb))
+    size_t before = pb->done;
+    if (pb->done < length(pb))
         pb->done += br_baseband_power_flush(pb->coherent.plan, step_of(pb, out, 0, pb->done), length(pb),
                                             out->valid + pb->done, length(pb));
-    int status = clear_below(stage, pb, out, done, pb->done);
+    int status = br_horizon_clear(stage, &pb->coherent.horizon, out->data, length(pb), before, pb->done);
     if (status != BR_OK) return status;
     size_t bytes = pb->done * pb->columns * sizeof *pb->row;
     if (pb->done < length(pb))                           /* cut short: channels move together */
@@ -243,14 +229,14 @@ static int add(struct br_stage *stage, struct power_beams *pb, const struct br_f
             if (more > 1) next += (size_t)(more - 1) * pb->each;
         }
         n = (next < end ? next : end) - at;
-        size_t taken, done = pb->done;
+        size_t taken, before = pb->done;
         pb->done += br_baseband_power(pb->coherent.plan, (const uint8_t *)in->data + from * row,
                                       in->complete ? NULL : in->valid + from * p->nchannels, n,
                                       length(pb) - pb->done, step_of(pb, out, 0, pb->done), length(pb),
                                       out->valid + pb->done, length(pb), &taken);
-        br_horizon_count(stage, &pb->coherent.horizon, n * pb->blocks.step);
-        int status = clear_below(stage, pb, out, done, pb->done);
+        int status = br_horizon_clear(stage, &pb->coherent.horizon, out->data, length(pb), before, pb->done);
         if (status != BR_OK) return status;
+        br_horizon_count(stage, &pb->coherent.horizon, n * pb->blocks.step);
     }
     return BR_OK;
 }

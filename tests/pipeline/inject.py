@@ -5,6 +5,7 @@ import json
 import os
 import re
 
+import h5py
 import numpy as np
 
 import harness
@@ -61,6 +62,19 @@ def test_field():
             assert abs(off) < 5 * width / 2.355 / np.sqrt(2 * width / SAMPLE_S) * 1.5, (mhz, off)
 
 
+def test_shared():
+    """The stage exchanges frames with its input where nobody else reads that, else it copies: the
+    same bits."""
+    record = "\n  - {{stage: record, name: {0}, in: {1}, directory: ., prefix: {0}}}\n"
+    with harness.scratch() as d:
+        one = f"bursts: [{burst('one', 6000)}]"
+        harness.run(d, text(12288, one, chain=record.format("a", "field")))
+        os.remove(os.path.join(d, "ledger.jsonl"))
+        harness.run(d, text(12288, one, chain=record.format("b", "field") + record.format("c", "clean")))
+        a, b, c = (harness.read_e(os.path.join(d, f"{n}_000000.dada"))[0] for n in "abc")
+        assert np.array_equal(a, b) and not np.array_equal(a, c)
+
+
 def schedule(slot, **more):
     keys = {"per_hour": 3600 / (slot * SAMPLE_S), "seed": 4, "snr": [12, 90], "dm": [20, 60],
             "width_s": [0.001, 0.002], "radius": 0.01, **more}
@@ -102,8 +116,29 @@ def test_recovered():
         assert wrong.status == 1 and "IT IS IN THE DATA" in wrong.out, wrong
 
 
+def test_gains():
+    """Receivers with phases and amplitudes of their own, one of them dead, and their corrections in frb_grid:
+    a burst that is divided by these is as bright as the ledger says."""
+    rng = np.random.default_rng(1)
+    gain = rng.uniform(0.7, 1.4, (CHANNELS, 2, 4)) * np.exp(2j * np.pi * rng.random((CHANNELS, 2, 4)))
+    gain[:, 1, 2] = 0
+    correction = np.divide(1, gain, out=np.zeros_like(gain), where=gain != 0)
+    for sideband in ("upper", "lower"):
+        with harness.scratch() as d:
+            for name, value in (("receivers.h5", gain), ("gains.h5", correction)):
+                with h5py.File(os.path.join(d, name), "w") as f:
+                    f["gain"] = value.astype(np.complex64)
+            pipeline = text(6 * 8192, "gains: gains.h5, " + schedule(8192, snr="[40, 90]"), sideband=sideband)
+            harness.run(d, pipeline.replace("seed: 3,", "seed: 3, gains: receivers.h5,")
+                        .replace("integrate: 128", "integrate: 128, gains: gains.h5"))
+            events = [e for e in ledger(os.path.join(d, "ledger.jsonl")).values() if e["state"] == "injected"]
+            want = recovered(os.path.join(d, "fil"), events)
+            ratio = np.array([snr / predicted for _, predicted, snr in want.values()])
+            assert len(ratio) == 6 and abs(ratio.mean() - 1) < 0.04, ratio
+
+
 def test_refused():
-    """What cannot be injected is refused, with the reason, and nothing of it is in the data."""
+    """Events that cannot be injected are refused, with the reason, and nothing of them is in the data."""
     bursts = [burst("past", 100), burst("good", 6000), burst("overlaps", 6100),
               burst("nobeam", 9000, xy=None, beam=7), burst("bright", 9000, snr=None, fluence_s=1),
               burst("late", 20000)]
@@ -229,5 +264,5 @@ def test_mistakes():
 
 
 if __name__ == "__main__":
-    harness.main([test_field, test_recovered, test_refused, test_ledger_cannot_be_written, test_update,
-                  test_missing, test_mistakes])
+    harness.main([test_field, test_shared, test_recovered, test_gains, test_refused,
+                  test_ledger_cannot_be_written, test_update, test_missing, test_mistakes])

@@ -2,6 +2,7 @@
 F-engine of tests/oracle/fengine.py, in the Nyquist zones 1 to 4, by way of a recording that knows where the
 antennas are, are found where they are by beams, by `calibrate` and in visibilities."""
 import os
+import shutil
 
 import h5py
 import numpy as np
@@ -23,6 +24,8 @@ pipeline:
   - {{stage: replay, files: own*.dada, out: field, frame_samples: 256}}
   - {{stage: baseband_beamform, name: b4, in: field, out: four, shift: 10, beams: {first}}}
   - {{stage: baseband_beamform, name: bm, in: field, out: rates, shift: 10, beams: {moving}}}
+  - {{stage: baseband_beamform, name: az, in: field, out: azel, shift: 10,
+      beams: {{towards: [{{azel: {azel}}}]}}}}
   - {{stage: power_beams, in: field, out: power, integrate: 64, beams: {first}}}
   - {{stage: correlate, in: field, out: v, integrate: 1024}}
   - {{stage: uvh5, in: v, directory: vis}}
@@ -65,14 +68,16 @@ def check_source(zone):
         sky.write(d, field)
         harness.run(d, (array.yaml if zone % 2 else array.write_table(d)) + RECORD)
         records = "".join(f"  - {{stage: record, name: r_{o}, in: {o}, directory: ., prefix: {o}}}\n"
-                          for o in ("four", "rates", "power"))
-        text = PRODUCTS.format(first=sky.text(first), moving=moving) + records
+                          for o in ("four", "rates", "azel", "power"))
+        text = PRODUCTS.format(first=sky.text(first), moving=moving, azel=list(place)) + records
         assert "telescope:" not in text  # the recording knows
         harness.run(d, text)
 
         more = {"scale": (127 / 2 ** 10) ** 2, "rounding": 2 / 6}
         power = (abs(sky.voltages(d, "four")[0]) ** 2).sum(2).mean(2).T
         sky.check_beams(array, place, first, power, TIMES, label=f"{label}, voltages", **more)
+        power = (abs(sky.voltages(d, "azel")[0]) ** 2).sum(2).mean(2).T
+        sky.check_beams(array, place, [[x, y]], power, TIMES, label=f"{label}, azel", **more)
         power = (abs(sky.voltages(d, "rates")[0]) ** 2).sum(2)
         for k in range(4):
             now = ends + rates * (k + 0.5) / 4 * TIMES * SAMPLE_S
@@ -143,6 +148,10 @@ def test_needs_a_grid():
                 f.write(replay + stages)
             result = harness.beamring("check", "p.yaml", cwd=d)
             assert result.status != 0 and words in result.err, result
+        with open(os.path.join(d, "p.yaml"), "w") as f:
+            f.write(replay + stages.replace("frb-node", "frb-node, site: {separation_m: [6, 5]}"))
+        result = harness.beamring("check", "p.yaml", cwd=d)
+        assert result.status == 0, result
         other = sky.Irregular(sky.board(1), 3, antennas=5)
         with open(os.path.join(d, "p.yaml"), "w") as f:
             f.write(other.yaml + "pipeline:\n  - {stage: replay, files: field*.dada, out: field}\n"
@@ -152,5 +161,61 @@ def test_needs_a_grid():
         assert result.status != 0 and words in result.err, result
 
 
+SUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "aavs3_sun.uvh5")
+FROM_FILE = """
+telescope: {{name: sun, positions_m: {0}{1}}}
+stream: {{sample_ns: 1000, epoch_ns: 1700000000000000000, freq_mhz: [159.375]}}
+pipeline:
+  - {{stage: simulate, out: e, samples: 8, frame_samples: 8}}
+  - {{stage: record, in: e, directory: ., prefix: e, overwrite: true}}
+"""
+
+
+def test_uvh5():
+    """The antennas of another telescope's UVH5 file; damaged files are refused with their names."""
+    with h5py.File(SUN) as f:
+        xyz = f["Header/antenna_positions"][()]
+        lat, lon = (np.radians(f[f"Header/{name}"][()]) for name in ("latitude", "longitude"))
+        height = f["Header/altitude"][()]
+    east = np.array([-np.sin(lon), np.cos(lon), 0])
+    up = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+    want = xyz @ np.stack([east, np.cross(up, east), up]).T
+    with harness.scratch() as d:
+        harness.run(d, FROM_FILE.format(SUN, ""))
+        keys, size = harness.header(os.path.join(d, "e_000000.dada"))
+        assert np.abs(sky.numbers(keys, "POSITIONS_M").reshape(-1, 3) - want).max() < 1e-6 and size > 4096
+        assert abs(float(keys["SITE_HEIGHT_M"]) - height) < 1e-6
+
+        def refused(words, more="", name="bad.uvh5"):
+            result = harness.run(d, FROM_FILE.format(name, more), status=2)
+            assert words in result.err and name in result.err, (words, result)
+
+        def changed(change, words):
+            shutil.copy(SUN, os.path.join(d, "bad.uvh5"))
+            with h5py.File(os.path.join(d, "bad.uvh5"), "a") as f:
+                change(f["Header"])
+            refused(words)
+
+        def replace(name, value):
+            def change(head):
+                del head[name]
+                head[name] = value
+            return change
+
+        changed(lambda head: head.pop("antenna_positions"), "antenna_positions")
+        changed(replace("antenna_positions", xyz[:, :2]), "antenna_positions")
+        changed(replace("antenna_positions", xyz[:-1]), "antenna_positions")
+        changed(replace("antenna_positions", xyz * np.nan), "finite")
+        changed(replace("antenna_positions", xyz * 0), "dish 1 is in the place of dish 0")
+        changed(replace("antenna_positions", h5py.ExternalLink("other.h5", "x")), "refers to another file")
+        changed(replace("antenna_numbers", np.zeros(len(xyz), int)), "every number once")
+        whole = open(SUN, "rb").read()
+        for length in (9, 100, 2000, 20000, len(whole) // 2):
+            with open(os.path.join(d, "cut.uvh5"), "wb") as f:
+                f.write(whole[:length])
+            refused("cut.uvh5", name="cut.uvh5")
+        refused("leave latitude_deg out of `telescope:`", ", latitude_deg: 37", name=SUN)
+
+
 if __name__ == "__main__":
-    harness.main([test_sources_are_where_they_are, test_simulate, test_needs_a_grid])
+    harness.main([test_sources_are_where_they_are, test_simulate, test_needs_a_grid, test_uvh5])

@@ -57,6 +57,9 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
         } else if (!bad && strchr(allowed, 'c') != NULL &&
                    (value = value_of(argc, argv, &i, "--control", &bad)) != NULL) {
             a->control = value;
+        } else if (!bad && strchr(allowed, 'a') != NULL &&
+                   (value = value_of(argc, argv, &i, "--at", &bad)) != NULL) {
+            a->at = value;
         } else if (!bad && strchr(allowed, 'l') != NULL &&
                    (value = value_of(argc, argv, &i, "--log", &bad)) != NULL) {
             a->json_log = strcmp(value, "json") == 0;

@@ -21,7 +21,7 @@ struct calibrate_request {
 void calibrate_report(const struct calibrate_request *request, const struct visibilities *v,
                       const struct calibration *c);
 
-/* What stands before the source's name in a sentence: "the ", "source ", "direction ". */
+/* The word before the source's name in a sentence: "the ", "source ", "direction ". */
 const char *calibrate_place_kind(const struct source_place *place);
 
 /* Says once what the files do not say, and what was left out of them. */

@@ -42,6 +42,12 @@ static const struct option check_options[] = {
     {"--ranks", "N", "as a job of so many ranks: each of them, and what crosses the network", NULL},
     {0},
 };
+static const struct option beams_options[] = {
+    {"--at", "TIME", "UTC, 2026-11-27-20:00:00; time:NS (Unix time in ns); sample:N; or now (now)", NULL},
+    {"--json", NULL, "as JSON: the beams of each stage", NULL},
+    SET,
+    {0},
+};
 static const struct option update_options[] = {
     {"--wait", NULL, "waits until it holds, and says since which sample", NULL},
     {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
@@ -143,6 +149,8 @@ const struct command commands[] = {
      ARGUMENT_PIPELINE, serve_options, cmd_serve},
     {"Pipelines", "check", "FILE", "checks it: shapes, memory and data rates; starts nothing",
      ARGUMENT_PIPELINE, check_options, cmd_check},
+    {"Pipelines", "beams", "FILE", "says where its beams look at a time: azimuth, altitude, RA, Dec",
+     ARGUMENT_PIPELINE, beams_options, cmd_beams},
     {"Pipelines", "graph", "FILE", "draws it as text", ARGUMENT_PIPELINE, graph_options, cmd_graph},
     {"Pipelines", "stages", "[NAME]", "lists the stages, or describes one", ARGUMENT_STAGE, stages_options,
      cmd_stages},

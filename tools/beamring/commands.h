@@ -12,6 +12,7 @@ int cmd_status(int argc, char **argv);
 int cmd_update(int argc, char **argv);
 int cmd_log(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_beams(int argc, char **argv);
 int cmd_graph(int argc, char **argv);
 int cmd_stages(int argc, char **argv);
 int cmd_info(int argc, char **argv);

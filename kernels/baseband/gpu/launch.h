@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-/* Within a round of uploads (br_cuda_begin): *valid is e_valid [nsteps][F] on the device, or NULL where nothing is
- * missing altogether. False: br_cuda_check says why. */
+/* Within a round of uploads (br_cuda_begin): *valid is e_valid [nsteps][F] on the device, or NULL where
+ * nothing is missing altogether. False: br_cuda_check says why. */
 bool br_baseband_cuda_upload(struct br_baseband *plan, const uint8_t *e_valid, size_t nsteps,
                              const uint8_t **valid);
 
-/* Enqueues the beamformer. `valid` is device memory or NULL. Of a plan that integrates `out` is float32: powers
- * of samples [F P][nsteps][B], or, with `groups`, sums of 16 of them [F P][nsteps / 16][B]. */
+/* Enqueues the beamformer. `valid` is device memory or NULL. For a plan that integrates, `out` is float32:
+ * powers of samples [F P][nsteps][B], or, with `groups`, sums of 16 of them [F P][nsteps / 16][B]. */
 void br_baseband_cuda_launch(struct br_baseband *plan, const uint8_t *e, const uint8_t *valid, size_t nsteps,
                              uint8_t *out, bool groups);
 

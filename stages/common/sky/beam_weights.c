@@ -25,7 +25,8 @@ int br_beam_weights_read(struct br_stage *stage, const char *path, int64_t shift
 }
 
 /* White input of rms r per component gives a sum of rms r sqrt(sum_d |A|^2): the shift is the nearest power
- * of two, so that the output has about the input's rms (127 sqrt(D) without gains), or 2^fine times as much. */
+ * of two, so that the output has about the input's rms (127 sqrt(D) without gains), or 2^fine times as
+ * much. */
 static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes, int fine)
 {
     double power = 0;

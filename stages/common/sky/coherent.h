@@ -49,7 +49,7 @@ struct br_coherent {
  * `out`. Status; a failure is the stage's. */
 int br_coherent_configure(struct br_stage *stage, struct br_coherent *c, struct br_stream *out);
 
-/* What weights and the uploads of an execute take. */
+/* Adds the memory of weights and of the uploads of an execute. */
 void br_coherent_memory(struct br_stage *stage, const struct br_coherent *c, struct br_memory *m);
 
 /* Chooses the backend, makes the plan and starts the thread of moving beams; the stage calls

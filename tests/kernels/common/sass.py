@@ -41,6 +41,9 @@ KERNELS = [
     ("sm_80", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
 ]
 
+# The rows of the first one hold for the others too, as far as a build has code for them.
+SAME = {"sm_80": ["sm_80", "sm_86", "sm_89"]}
+
 # The form in which ptxas keeps a pair of float16 numbers below 0 as operand b: the sign of the upper one
 # moved into the instruction, which then negates both (seen with CUDA 13.0).
 NEGATED = re.compile(r"\sHMMA\.\S+\s+R\w+(?:\.reuse)?,\s*R\w+(?:\.reuse)?,\s*-R")
@@ -83,7 +86,10 @@ def main():
         if "HMMA -b" in codes:
             print(f"{arch} {name}: operand b of a product is negated")
             wrong += 1
-    for arch, pattern, count, wanted, unwanted in KERNELS:
+    there_is = {arch for arch, _ in found}
+    print("code for", *sorted(there_is), "(the option gpu_archs)")
+    rows = [(arch, *row[1:]) for row in KERNELS for arch in SAME.get(row[0], [row[0]]) if arch in there_is]
+    for arch, pattern, count, wanted, unwanted in rows:
         kernels = {
             name: codes for (a, name), codes in found.items() if a == arch and re.search(pattern, name)
         }

@@ -128,6 +128,7 @@ static void test_mistakes(void **state)
     says(LIST("[[0, 0, 0], [1, 2e7, 2]]"), 1, "'2e7' is out of range");
     says(LIST("[[0, 0, 0], [1, 2, 3], [5, 6, 7], [1, 2.0002, 3.0003]]"), 1,
          "test.yaml:1:69: telescope: positions_m: dish 3 is in the place of dish 1");
+    says(LIST("[[-118.28143, 37.24, 1183], [-118.28137, 37.24, 1183]]"), 1, "and metres, not degrees");
     says(LIST("nowhere.csv"), 1, "there is no file 'nowhere.csv'; looked in ");
     says(LIST("/dev/null"), 1, "is not a regular file");
     says("telescope: {name: t" GRID ", positions_m: [[0, 0, 0]]}\n" SMALL, 1,
@@ -148,6 +149,8 @@ static void test_mistakes(void **state)
     says(with_table("", ""), 1, "the table has no rows");
     says(with_table("", "x,y,z\n10,20,30\n40,50,60\n"), 1, "expected metres from the centre of the Earth");
     says(with_table("", "x,y,z\n-2411952,-4479481,3.8e9\n"), 1, "out of range");
+    snprintf(words, sizeof words, "%s:4:1: telescope: positions_m: dish 2 is in the place of dish 0", table);
+    says(with_table("", "east,north,up\n1,2,3\n9,9,9\n1,2,3\n"), 1, words);
     /* a damaged file of HDF5 */
     says(with_table("", "\x89HDF\r\n\x1a\n and nothing"), 1, "telescope: positions_m: ");
 }

@@ -1,4 +1,5 @@
-/* The baseband beamformer, and the power of its beams, beside OpenBLAS's single-precision complex product of the same size. */
+/* The baseband beamformer, and the power of its beams, beside OpenBLAS's single-precision complex product of
+ * the same size. */
 #include "kernels/baseband/power.h"
 #include "tools/bench/bench.h"
 

@@ -1,5 +1,5 @@
-/* beamform.cuh - the beamformer on any GPU, the kernel, and its other ends than int4x2: those go from registers
- * to global memory. */
+/* beamform.cuh - the beamformer on any GPU, the kernel, and its other ends than int4x2: those go from
+ * registers to global memory. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_MMA_BEAMFORM_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_MMA_BEAMFORM_CUH
 

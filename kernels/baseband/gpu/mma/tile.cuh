@@ -1,5 +1,5 @@
-/* tile.cuh - the beamformer on any GPU, what it is made of (beamform.cuh has the kernel): for each channel and polarisation a product of matrices on the int8
- * tensor cores.
+/* tile.cuh - the beamformer on any GPU, the parts of its kernel (beamform.cuh): for each channel and
+ * polarisation a product of matrices on the int8 tensor cores.
  *
  * A block forms a tile of 16 MT beams (MT of 1 to 4) by 128 times, each of its 4 warps 32 of the times;
  * dishes go in chunks of 128, with a double buffer: while it multiplies one chunk, the next one (of the next

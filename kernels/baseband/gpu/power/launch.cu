@@ -101,10 +101,9 @@ extern "C" void br_baseband_cuda_power(struct br_baseband *plan, const struct po
         br_baseband_cuda_launch(plan, given->e, valid, T, reinterpret_cast<uint8_t *>(d->powers), s.groups);
     }
     if (T > 0 && d->incoherent != nullptr)
-        add_inputs<<<dim3(static_cast<unsigned>((T + GROUP - 1) / GROUP), static_cast<unsigned>(F * P)),
-                     32 * GROUP, 0, stream>>>(given->e, valid, d->incoherent, plan->weight_channels == 1,
-                                              d->inputs, T, F, static_cast<unsigned>(P), plan->ndishes,
-                                              s.groups);
+        add_inputs<<<static_cast<unsigned>((T + GROUP - 1) / GROUP * F * P), 32 * GROUP, 0, stream>>>(
+            given->e, valid, d->incoherent, plan->weight_channels == 1, d->inputs, T, F,
+            static_cast<unsigned>(P), plan->ndishes, s.groups);
     s.powers = d->powers;
     s.inputs = d->inputs;
     s.running = p->running[p->now];

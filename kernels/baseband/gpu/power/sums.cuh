@@ -1,5 +1,5 @@
-/* sums.cuh - what a plan that integrates makes of the beamformer's powers on a GPU: sums of blocks, in the order
- * of power.h; and the powers of the incoherent sum. */
+/* sums.cuh - what a plan that integrates makes of the beamformer's powers on a GPU: sums of blocks, in the
+ * order of power.h; and the powers of the incoherent sum. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_POWER_SUMS_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_POWER_SUMS_CUH
 
@@ -51,8 +51,8 @@ __device__ __forceinline__ float value_at(const slab &s, size_t row, unsigned co
     return column < s.B ? s.powers[row * s.B + column] : s.inputs[row];
 }
 
-/* The sum of a span's samples, in the polarisation p, of the group that begins at sample `first` of the block;
- * keeps them where the slab does not complete the group. */
+/* The sum of a span's samples, in a channel and polarisation, of the group that begins at the block's sample
+ * `first`; keeps them where the slab does not complete the group. */
 __device__ __forceinline__ float sum_group(const slab &s, const span &part, size_t fp, size_t first,
                                            unsigned column)
 {
@@ -123,7 +123,8 @@ __global__ void __launch_bounds__(32 * GROUP)
                size_t T, size_t F, unsigned P, size_t D, bool groups)
 {
     __shared__ float powers[GROUP];
-    const size_t fp = blockIdx.y, t = static_cast<size_t>(blockIdx.x) * GROUP + threadIdx.x / 32;
+    const size_t tiles = (T + GROUP - 1) / GROUP, fp = blockIdx.x / tiles, tile = blockIdx.x % tiles,
+                 t = tile * GROUP + threadIdx.x / 32;
     const unsigned lane = threadIdx.x % 32;
     const int *c = counts + (shared ? fp % P : fp) * D;
     long long sum = 0;
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(32 * GROUP)
     if (lane == 0) powers[threadIdx.x / 32] = __ll2float_rn(sum);
     __syncthreads();
     if (threadIdx.x > 0) return;
-    inputs[fp * (T / GROUP) + blockIdx.x] = add_tree<GROUP>(powers);
+    inputs[fp * (T / GROUP) + tile] = add_tree<GROUP>(powers);
 }
 
 } // namespace beamring::baseband::power

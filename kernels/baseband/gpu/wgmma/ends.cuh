@@ -17,7 +17,7 @@ template <class V> struct piece_of_sums {
     size_t fp, time;    /* time: the thread's first one */
     unsigned first_beam;
 
-    /* Of the thread's time i and its beam j * 8 + quad * 2 + e. */
+    /* The sums of the thread's time i and its beam j * 8 + quad * 2 + e. */
     __device__ __forceinline__ int re(int j, int e, int i) const
     {
         return sums[i / 2][j * 4 + 2 * (i % 2) + e];
@@ -92,7 +92,8 @@ __device__ __forceinline__ void add_halves(float (&sum)[N], unsigned lane, unsig
     if (upper) first += HALF;
 }
 
-/* The tree of power.h over 16 samples: those of a thread, then lanes, in the order of br_hopper_time's bits. */
+/* The tree of power.h over 16 samples: those of a thread, then lanes, in the order of br_hopper_time's
+ * bits. */
 template <class V>
 __device__ __forceinline__ void store_groups(const rounding<V> &r, const piece_of_sums<V> &p)
 {
