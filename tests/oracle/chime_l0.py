@@ -72,33 +72,36 @@ def decode(packet):
 
 
 class Receiver(threading.Thread):
-    """Collects packets until nothing comes for `quiet` seconds after the first; self.stamps: when they were
-    sent, by the kernel's clock (on the loopback), ns."""
+    """Collects packets until finish(), when the sender has ended: what it has sent waits in the socket.
+    self.stamps: when they were sent, by the kernel's clock (on the loopback), ns."""
 
-    def __init__(self, quiet=1.0, first=30.0):
+    def __init__(self):
         super().__init__(daemon=True)
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
         self.sock.setsockopt(socket.SOL_SOCKET, 35, 1)  # SO_TIMESTAMPNS
         self.sock.bind(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self.sock.getsockname()[1]
-        self.quiet, self.first, self.packets, self.stamps = quiet, first, [], []
+        self.sock.settimeout(0.05)
+        self.packets, self.stamps, self.ended = [], [], False
         self.start()
 
     def run(self):
-        self.sock.settimeout(self.first)
-        try:
-            while True:
+        while True:
+            last = self.ended
+            try:
                 packet, extra, _, _ = self.sock.recvmsg(65536, 64)
-                self.packets.append(packet)
-                self.stamps += [
-                    int(s) * 10**9 + int(ns) for _, _, data in extra for s, ns in [struct.unpack("qq", data)]
-                ]
-                self.sock.settimeout(self.quiet)
-        except socket.timeout:
-            pass
+            except socket.timeout:
+                if last:
+                    break
+                continue
+            self.packets.append(packet)
+            self.stamps += [
+                int(s) * 10**9 + int(ns) for _, _, data in extra for s, ns in [struct.unpack("qq", data)]
+            ]
         self.sock.close()
 
     def finish(self):
+        self.ended = True
         self.join(60)
         return [decode(p) for p in self.packets]

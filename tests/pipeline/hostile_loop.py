@@ -84,6 +84,7 @@ def test_no_request_holds_the_loop_up():
                 assert time.time() < end, f"no frames of {queue}"
                 frames += ask("GET", f"/v1/tap?queue={queue}", codes=(200, 204)).code == 200
         ask("GET", "/nothing", codes=(404,))
+        ask("GET", "/v1/injections?now", codes=(409,))  # no stage of this pipeline adds bursts
         ask("GET", "/metrics?open", codes=(200,))
         ask("POST", "/v1/log", {"level": "note"})
         ask("DELETE", "/v1/updates/all2")

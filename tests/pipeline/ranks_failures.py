@@ -83,7 +83,7 @@ def check_end(job, d, dead, words, balance=True):
 def killed(dead, transport):
     with harness.scratch() as d:
         field(d)
-        job, pids = begin(d, endless(), transport=transport, grace=4)
+        job, pids = begin(d, endless(), transport=transport, grace=8)
         try:
             os.kill(pids[dead], signal.SIGKILL)
             check_end(job, d, dead, ["has ended without a word"])
@@ -94,7 +94,7 @@ def killed(dead, transport):
 def stopped(dead):
     with harness.scratch() as d:
         field(d)
-        job, pids = begin(d, endless("stall_s: 4\n"), grace=1)
+        job, pids = begin(d, endless("stall_s: 4\n"), grace=4)
         try:
             end = time.time() + LIMIT_S  # mpirun passes on any SIGCONT that it gets itself
             while job.poll() is None and time.time() < end:
@@ -124,7 +124,7 @@ def test_a_rank_fails():
         with open(script, "w") as f:
             f.write('#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 1 ] && ulimit -f 600\nexec "$@"\n')
         os.chmod(script, 0o755)
-        job, _ = begin(d, endless(), program=[script], transport="tcp", grace=1)
+        job, _ = begin(d, endless(), program=[script], transport="tcp", grace=8)
         try:
             result = check_end(job, d, 1, ["has failed: stage 'record'"])
             assert "File too large" in result.err, result

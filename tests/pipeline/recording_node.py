@@ -128,7 +128,7 @@ def test_killed():
         node.process.terminate()
         assert not node.ended() and node.process.returncode == 0, node.log()
         for path in recorded(d):
-            start = re.search(r"data_20231114/e_(20231114T2213\d\d\.\d{3}Z)_000000.dada$", path)
+            start = re.search(r"data_20231114/e_(20231114T22\d{4}\.\d{3}Z)_000000.dada$", path)
             keys, _ = harness.header(path)
             ns = 1700000000000000000 + int(keys["SAMPLE0"]) * 5120
             utc = time.strftime("%Y%m%dT%H%M%S", time.gmtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03d}Z"

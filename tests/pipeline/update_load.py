@@ -56,10 +56,11 @@ def post(n, i):
 
 
 def load(n, seconds):
-    """Updates in every other piece of time: number, times of the answers, pieces (with, begin, end)."""
+    """Updates in every other piece of time, at least one for each second: number, times of the answers,
+    pieces (with, begin, end)."""
     count, answers, pieces = 0, [], []
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end or (count < seconds and time.monotonic() < end + 60):
         for busy in (False, True):
             begin, sent = time.monotonic(), 0
             if not busy:

@@ -66,7 +66,7 @@ def test_l0_blocks():
         j[:, at(8)] = np.where(rng.random(j[:, at(8)].shape) < 0.5, np.float16(1000), np.float16(1000.5))
         j[:, at(9)] = -0.0
         intensities(d, j, valid, 100 * STEPS)
-        receiver = chime_l0.Receiver(quiet=0.5)
+        receiver = chime_l0.Receiver()
         harness.run(
             d, f"""
 pipeline:
