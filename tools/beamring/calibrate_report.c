@@ -158,13 +158,14 @@ static json_t *stages_of_node(const struct remote *remote)
     json_array_foreach(json_object_get(graph, "stages"), i, stage)
     {
         const char *type = json_string_value(json_object_get(stage, "stage"));
-        if (type != NULL && (strcmp(type, "frb_grid") == 0 || strcmp(type, "baseband_beamform") == 0))
+        if (type != NULL && (strcmp(type, "frb_grid") == 0 || strcmp(type, "baseband_beamform") == 0 ||
+                             strcmp(type, "power_beams") == 0))
             json_array_append(found, json_object_get(stage, "name"));
     }
     if (graph != NULL && json_array_size(found) == 0)
         fprintf(stderr,
-                "beamring calibrate: %s: no frb_grid or baseband_beamform runs there; name the stages "
-                "with --stages NAME:PARAMETER,...\n",
+                "beamring calibrate: %s: no frb_grid, baseband_beamform or power_beams runs there; name the "
+                "stages with --stages NAME:PARAMETER,...\n",
                 remote->url);
     json_decref(graph);
     return found;
