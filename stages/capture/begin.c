@@ -49,28 +49,3 @@ void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame)
                   text_utc_format(text, br_stream_time_ns(br_stage_output(stage, 0), (uint64_t)sample)),
                   epoch, periods);
 }
-
-bool capture_began_again(const struct capture *c, int64_t sample, uint64_t *failures)
-{
-    if (c->watch != NULL && epoch_watch_latest(c->watch, failures) != c->epoch_ns) return true;
-    struct sample_clock since = {0, c->clock.sample_ns, 0};
-    return sample >
-           c->last_sample + sample_clock_at(&since, (int64_t)(br_clock_ns() - c->last_ns)) + c->window.far;
-}
-
-int64_t capture_true_sample(struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures)
-{
-    const struct br_stream *out = br_stage_output(stage, 0);
-    int64_t epoch = c->watch != NULL ? epoch_watch_latest(c->watch, failures) : c->epoch_ns, sample;
-    if (epoch != c->epoch_ns) {
-        __int128_t samples = (__int128_t)(epoch - c->epoch_ns) * out->sample_ns.den / out->sample_ns.num;
-        /* The counters began again with the new epoch. */
-        struct sample_clock fresh = {epoch, c->clock.sample_ns, c->clock.period};
-        int64_t raw = c->resume_raw, late;
-        sample_clock_place(&fresh, &raw, sample_clock_now(), &late);
-        sample = raw + (int64_t)samples;
-    } else {
-        sample = c->last_sample + (int64_t)((double)(now - c->last_ns) * 1e-9 / br_stream_sample_s(out));
-    }
-    return sample > c->last_sample ? sample : c->last_sample;
-}

@@ -3,6 +3,7 @@ what it says of them."""
 import glob
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -15,6 +16,7 @@ import numpy as np
 
 import harness
 from capture_common import capture, counters, free_port, packets, recorded, Sender
+from small import TELESCOPE
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "live"))
 from controller import Controller, time_of_sample_0  # noqa: E402
@@ -196,12 +198,16 @@ def test_begins_when_all_sources_send():
 
 
 def reset_run(d, on_reset, until, status=0):
-    """Three frames, and then from sample 0 on, until the run has said `until`, and 15 frames more."""
+    """Three frames, and then from sample 0 on, until the run has said `until`, and 15 frames more. An
+    integration of `correlate` bridges the time between."""
     fengine, first = packets.ChordCrs(), 1 << 30
     port, raw = free_port(socket.SOCK_DGRAM), crs_field(3)
     run = capture(d, fengine, port, FS,
                   f"start_sample: {first}, idle_s: 2, on_reset: {on_reset}, reset_samples: {8 * FS}",
-                  "sample_ns: 5120")
+                  "sample_ns: 5120", control=TELESCOPE, extra="""
+  - {stage: unpack, in: packets, out: e}
+  - {stage: correlate, in: e, out: v, integrate: 8388608}
+  - {stage: record, name: sums, in: v, prefix: v}""")
     sender, frames = Sender(port, 3000), 0
     for *_, packet in fengine.packets(raw, first):
         sender.send(packet)
@@ -235,6 +241,90 @@ def test_counters_begin_again():
         assert first + 15 * FS < last < first + 60e9 / 5120, (first, last)
 
 
+class Wrapping(packets.ChordCrs):
+    """CRS boards with a counter of 24 bits, which starts again after 86 s."""
+    name = "./wraps.yaml"
+
+    @staticmethod
+    def describe(d):
+        with open(os.path.join(harness.CONFIG, "packets", "chord-crs.yaml")) as f:
+            text = f.read()
+        assert "sequence: {fields: seq}" in text
+        with open(os.path.join(d, "wraps.yaml"), "w") as f:
+            f.write(text.replace("sequence: {fields: seq}", "sequence: {fields: seq, bits: 24}"))
+
+
+def frames_in_time(fengine, sender, epoch_ns, done):
+    """Sends what boards send that have begun at epoch_ns, frame after frame, until `done` and 6 more."""
+    frame, more, give_up = 0, 6, time.monotonic() + 60
+    while more > 0 and time.monotonic() < give_up:
+        more -= done()
+        frame = max(frame + 1, (time.time_ns() - epoch_ns) // (FS * 5120))
+        for *_, packet in fengine.packets(crs_field(1, frame % 32), frame * FS % 2**24):
+            sender.send(packet)
+    return frame
+
+
+def reset_in_time(d, reset, before=False):
+    """Boards begin again, perhaps before the run does; `reset` has the controller say so, and tells when it has
+    been heard. What comes then must be in the recording at the samples that the new epoch gives it."""
+    fengine = Wrapping()
+    fengine.describe(d)
+    epoch = time.time_ns() - 20 * 2**24 * 5120 // 3  # a third through a period, after six of them
+    controller = Controller(time_of_sample_0(epoch))
+    port = free_port(socket.SOCK_DGRAM)
+    run = capture(d, fengine, port, FS,
+                  f'idle_s: 2, wait_s: 60, reset_samples: {64 * FS}, epoch_url: "{controller.url}"',
+                  "sample_ns: 5120")
+    sender = Sender(port, 4000)
+    # the samples of the first epoch that have passed at the second: whole packets, no whole frames
+    passed = 4000 * FS + 48  # 10.5 s
+    if not before:
+        frames_in_time(fengine, sender, epoch, lambda: "begins with" in run.text())
+        passed = (time.time_ns() - epoch) // (FS * 5120) * FS + 48
+    last = frames_in_time(fengine, sender, epoch + passed * 5120,
+                          reset(run, controller, epoch + passed * 5120))
+    run.finish()
+    controller.close()
+    since, checked = int(re.findall(r"at sample (\d+) by our count", run.text())[-1]) + 8 * FS, 0
+    files = len(glob.glob(os.path.join(d, "raw*.dada")))
+    for number in range(files):
+        got, there, _, first = recorded(d, fengine, FS, files, number)
+        for frame in range(max(0, (since - passed) // FS + 1), last):
+            at = passed + frame * FS - first
+            if 0 <= at < len(got) - FS:
+                same = got[at:at + FS] == crs_field(1, frame % 32)
+                assert same[there[at:at + FS]].all(), (frame, at, run.text())
+                checked += there[at:at + FS].sum()
+    assert checked > 0, run.text()
+
+
+def test_the_time_after_a_reset_is_exact():
+    """When the controller knows it at once; when it says so later; when it says so to a run that has begun with
+    the new counters and the old epoch."""
+    def at_once(run, controller, epoch):
+        controller.answer = time_of_sample_0(epoch)
+        return lambda: "began again" in run.text()
+
+    def later(run, controller, epoch):
+        def done():
+            if "until the controller says" in run.text():
+                controller.answer = time_of_sample_0(epoch)
+            return "the count was off by" in run.text()
+        return done
+
+    def to_a_run_that_has_begun(run, controller, epoch):
+        def done():
+            if "begins with" in run.text():
+                controller.answer = time_of_sample_0(epoch)
+            return "the count was off by" in run.text()
+        return done
+
+    for reset in (at_once, later, to_a_run_that_has_begun):
+        with harness.scratch() as d:
+            reset_in_time(d, reset, before=reset is to_a_run_that_has_begun)
+
+
 def test_epoch_of_the_controller():
     controller = Controller(time_of_sample_0(1700000001000000000))
     text = f"""
@@ -250,12 +340,14 @@ pipeline:
                                                                          "frame0_nano"))
         for answer, message in bad:
             controller.answer = answer
-            result = harness.run(d, text, command="check", status=2)
+            result = harness.run(d, text, status=1)
             assert message in result.err and "epoch_url" in result.err, result
         controller.close()
-        result = harness.run(d, text.replace(controller.url, "http://127.0.0.1:9/x"), command="check",
-                             status=2)
-        assert "cannot get the time of sample 0 from http://127.0.0.1:9/x" in result.err, result
+        # The file is right: `check` passes, and a service tries again after exit status 1.
+        away = text.replace(controller.url, "http://127.0.0.1:9/x")
+        for command, status in (("check", 0), ("run", 1)):
+            result = harness.run(d, away, command=command, status=status)
+            assert "cannot get the time of sample 0 from http://127.0.0.1:9/x" in result.err, result
 
 
 def test_mistakes_are_said():
@@ -364,7 +456,7 @@ def test_info_and_report_say_what_comes():
 
 
 if __name__ == "__main__":
-    harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing,
+    harness.main([test_the_time_after_a_reset_is_exact, test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing,
                   test_counters_are_told_while_it_runs, test_counters_wrap, test_a_machine_that_stood_still,
                   test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller,
                   test_mistakes_are_said,

@@ -4,6 +4,7 @@ import glob
 import os
 import re
 import socket
+import time
 
 import numpy as np
 
@@ -117,8 +118,10 @@ def test_which_source_was_missing():
         send(d, port, "faults: {silent_sources: [6], silent_from_s: 0.006, silent_to_s: 0.012, loss: 0.02}")
         run.finish()
         got, there, share, first = recorded(d, fengine, 1024)
-        lines = [line.split() for line in open(os.path.join(d, "lacking_0000000.sources"))]
-        assert lines[0][0] == "#"
+        with open(os.path.join(d, "lacking_0000000.sources")) as f:
+            text = f.read().splitlines()
+        assert text[0][0] == "#" and text[-1] == f"# samples {first} to {first + len(got)}", text
+        lines = [text[0].split(), *(line.split() for line in text[1:-1])]
         told = np.zeros(there.shape, bool)
         ids = np.array(fengine.channel_ids())
         for at, count, source, *stream in lines[1:]:
@@ -129,6 +132,32 @@ def test_which_source_was_missing():
         assert np.array_equal(told, ~there) and told.any(), lines
         silent = [line for line in lines[1:] if line[2] == "6" and int(line[1]) > 1000]
         assert len(silent) == 1 and len(silent[0]) == 3, lines  # as a whole, in one line
+
+
+def test_a_list_of_who_was_missing_survives_a_kill():
+    """Up to the frame that it says, and with the board that was silent then."""
+    fengine = Crs()
+    with harness.scratch() as d:
+        port = free_port(socket.SOCK_DGRAM)
+        run = capture(d, fengine, port, 1024, "start_sample: 0", "sample_ns: 5120", record=False,
+                      extra="\n  - {stage: record, name: l, in: packets, format: sources, prefix: lacking}")
+        send(d, port, "faults: {silent_sources: [6], silent_from_s: 0.006}")
+        path, end = os.path.join(d, "lacking_0000000.sources"), time.time() + 60
+        lines = [""]
+        while not lines[-1].startswith("# samples 0 to ") or int(lines[-1].split()[-1]) < 3 * 1024:
+            assert time.time() < end, (lines, run.text())
+            time.sleep(0.05)
+            if os.path.exists(path):
+                with open(path) as f:
+                    lines = f.read().splitlines() or [""]
+        run.process.kill()
+        run.process.wait()
+        with open(path) as f:
+            lines = f.read().splitlines()
+        reach = int(lines[-1].split()[-1])
+        silent = [list(map(int, line.split())) for line in lines[1:-1] if line.split()[2] == "6"]
+        first = -(-int(0.006 / 5.12e-6) // 16) * 16
+        assert silent[-1][0] <= first and sum(silent[-1][:2]) == reach and reach % 1024 == 0, lines
 
 
 def test_flipped_bits_of_headers_do_no_harm():
@@ -197,5 +226,6 @@ if __name__ == "__main__":
     harness.main([
         test_without_faults, test_every_packet_is_in_one_counter, test_a_board_and_a_stream_drop_out,
         test_flipped_bits_of_headers_do_no_harm, test_which_source_was_missing,
+        test_a_list_of_who_was_missing_survives_a_kill,
         test_any_board_that_unpack_can_sort
     ])
