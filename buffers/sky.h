@@ -8,13 +8,14 @@
  *   lower sideband   E_d = the conjugate of that                baseband frequencies run down on the sky
  *
  * An odd Nyquist zone, or a mixer that keeps the upper sideband, gives the upper one; an even zone gives the
- * lower one. Positions and directions are east and north: x is the direction cosine to the north (the grid's
- * m axis), y to the east (its n axis). */
+ * lower one. Positions are east, north and up. x is the direction cosine of s to the north (the grid's m
+ * axis), y to the east (its n axis). s is above the horizon: upwards it has sqrt(1 - x^2 - y^2). */
 #ifndef BEAMRING_BUFFERS_SKY_H
 #define BEAMRING_BUFFERS_SKY_H
 
 #include "buffers/telescope.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -50,12 +51,26 @@ static inline enum br_sideband br_sideband_named(const char *name)
     return BR_SIDEBAND_UNKNOWN;
 }
 
-/* The phase, in cycles, of the field of a source in direction (x, y) at the position (north_m, east_m) from
- * the origin: E_d = exp(+2 pi i cycles). */
-static inline double br_sky_cycles(enum br_sideband sideband, double freq_mhz, double north_m, double east_m,
+/* The direction cosine upwards of the direction (x, y). 0 on the horizon, and where rounding puts (x, y) just
+ * below it. */
+static inline double br_sky_up(double x, double y)
+{
+    return sqrt(fmax(0, 1 - x * x - y * y));
+}
+
+/* The phase, in cycles, of a wave that arrives earlier by the time that light needs for path_m metres. */
+static inline double br_sky_path_cycles(enum br_sideband sideband, double freq_mhz, double path_m)
+{
+    return br_sideband_sign(sideband) * path_m * 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
+}
+
+/* The phase, in cycles, of the field of a source in direction (x, y) at a position [east, north, up], metres
+ * from the origin: E_d = exp(+2 pi i cycles). */
+static inline double br_sky_cycles(enum br_sideband sideband, double freq_mhz, const double position[3],
                                    double x, double y)
 {
-    return br_sideband_sign(sideband) * (north_m * x + east_m * y) * 1e6 * freq_mhz / BR_LIGHT_M_PER_S;
+    return br_sky_path_cycles(sideband, freq_mhz,
+                              position[1] * x + position[0] * y + position[2] * br_sky_up(x, y));
 }
 
 /* The sky frequency (MHz) of a baseband frequency (MHz) in a channel with its centre at `centre_mhz`. */

@@ -220,15 +220,15 @@ int br_stream_check(const struct br_stream *s, struct br_error *error)
     return BR_OK;
 }
 
-static bool same_telescope(const struct br_telescope *a, const struct br_telescope *b)
+bool br_telescope_same(const struct br_telescope *a, const struct br_telescope *b)
 {
     if (a == b) return true;
     if (a == NULL || b == NULL || a->ndishes != b->ndishes || a->grid_m != b->grid_m ||
         a->grid_n != b->grid_n)
         return false;
-    if (a->spacing_m_m != b->spacing_m_m || a->spacing_n_m != b->spacing_n_m) return false;
     for (unsigned i = 0; i < a->ndishes; i++)
-        if (a->dishes[i].m != b->dishes[i].m || a->dishes[i].n != b->dishes[i].n) return false;
+        for (int k = 0; k < 3; k++)
+            if (a->position[i][k] != b->position[i][k]) return false;
     return true;
 }
 
@@ -275,7 +275,7 @@ bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, 
         differs = "beams";
     else if (a->packets != b->packets)
         differs = "packets";
-    else if (!same_telescope(a->telescope, b->telescope))
+    else if (!br_telescope_same(a->telescope, b->telescope))
         differs = "telescope";
     for (unsigned i = 0; differs == NULL && i < a->nzones; i++)
         if (!same_zone(&a->zone[i], &b->zone[i])) differs = "zones";

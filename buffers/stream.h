@@ -42,6 +42,7 @@ struct br_zone {
     unsigned delay;
 };
 
+struct br_motion;
 struct br_beam {
     double x, y; /* direction cosines along the grid's m and n axes; theta = M x spacing_m / lambda */
 };
@@ -76,6 +77,9 @@ struct br_stream {
     /* for frames that hold packets as received: the layout of the packets, whose type only the stages that
      * handle packets know; NULL: frames are arrays */
     const void *packets;
+    /* how the beams move (formats/sky/motion.h), in memory that lives as long as the pipeline; NULL: not
+     * known. It may have fewer beams, and is of the pipeline file: updates are not in it */
+    const struct br_motion *motion;
     /* the sideband that the channels hold; products of the field keep the field's */
     enum br_sideband sideband;
 };
@@ -124,6 +128,9 @@ BR_API int br_stream_check(const struct br_stream *stream, struct br_error *erro
 /* True if two streams hold the same kind of data, so that one can take the other's place. If not, `why` says
  * why. */
 BR_API bool br_stream_compatible(const struct br_stream *a, const struct br_stream *b, struct br_error *why);
+
+/* True if the dishes are in the same places, or both are NULL. */
+BR_API bool br_telescope_same(const struct br_telescope *a, const struct br_telescope *b);
 
 /* Parses "5120/1", "2560", "1706.6666" or "5120/3" as a fraction in lowest terms. Errors: BR_E_INVALID if the
  * text is not a number, not positive or out of range. */

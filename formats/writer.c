@@ -154,14 +154,6 @@ int writer_reserve(struct file_writer *w, uint64_t bytes)
     return -1;
 }
 
-bool writer_row_is_missing(const struct file_writer *w, const struct br_frame *frame, size_t row)
-{
-    if (frame->complete) return false;
-    for (size_t c = 0; c < w->nchannels; c++)
-        if (frame->valid[row * w->nchannels + c] != BR_MISSING) return false;
-    return true;
-}
-
 /* --- the four calls ------------------------------------------------------------------------------ */
 
 /* "time,freq,pol,dish" */
@@ -224,22 +216,31 @@ int writer_open(struct file_writer *w)
     return w->format->open != NULL ? w->format->open(w) : BR_OK;
 }
 
+/* Whether no channel of a time step has anything; channels are `of_freq` bytes apart. */
+static bool step_is_missing(const uint8_t *valid, size_t nchannels, size_t of_freq)
+{
+    for (size_t c = 0; c < nchannels; c++)
+        if (valid[c * of_freq] != BR_MISSING) return false;
+    return true;
+}
+
 /* Cells whose validity the format cannot say: all that are not complete, but for missing ones where it has a
  * code for them. */
 static uint64_t count_unmarked(const struct file_writer *w, const struct br_frame *frame, uint64_t *where)
 {
     const struct br_stream *s = w->stream;
-    uint64_t cells = br_frame_cells(s, frame), n = 0;
-    for (uint64_t i = 0; i < cells; i++) {
-        if (w->format->says_missing_rows && i % s->nchannels == 0 &&
-            writer_row_is_missing(w, frame, (size_t)(i / s->nchannels))) {
-            i += s->nchannels - 1;
-            continue;
+    size_t F = s->nchannels, T = br_frame_cells(s, frame) / F;
+    bool rows = br_array_axis(&s->array, "time") < br_array_axis(&s->array, "freq");
+    size_t of_time = rows ? F : 1, of_freq = rows ? 1 : T;
+    uint64_t n = 0;
+    for (size_t t = 0; t < T; t++) {
+        const uint8_t *valid = frame->valid + t * of_time;
+        if (w->format->says_missing_rows && step_is_missing(valid, F, of_freq)) continue;
+        for (size_t c = 0; c < F; c++) {
+            uint8_t share = valid[c * of_freq];
+            if (share == BR_VALID || (w->format->says_missing && share == BR_MISSING)) continue;
+            if (n++ == 0) *where = frame->first + t * s->zone[0].downsample;
         }
-        if (frame->valid[i] == BR_VALID || (w->format->says_missing && frame->valid[i] == BR_MISSING))
-            continue;
-        bool rows = br_array_axis(&s->array, "time") == 0; /* else it is somewhere in the frame */
-        if (n++ == 0) *where = frame->first + (rows ? i / s->nchannels * s->zone[0].downsample : 0);
     }
     return n;
 }

@@ -87,6 +87,7 @@ struct file_writer {
     bool lossy, overwrite;
     bool int4p4chime;                   /* kotekan: the coding of the electric field */
     uint64_t vdif_samples;              /* in a VDIF frame; 0: as few as can be */
+    const char *vdif_station;           /* id of the station in VDIF headers; NULL: 0 */
     uint64_t file_bytes;                /* DADA: data after which a new file is begun; 0: never */
     const struct writer_window *window; /* DADA, CHIME; NULL: a recording of all that comes */
 
@@ -158,8 +159,5 @@ int writer_reserve(struct file_writer *w, uint64_t bytes);
  * when nobody wants the file any more. */
 void writer_to_disk(const struct file_writer *w);
 int writer_from_disk(const struct file_writer *w, int why);
-
-/* Whether no channel of a frame's time step has anything. */
-bool writer_row_is_missing(const struct file_writer *w, const struct br_frame *frame, size_t row);
 
 #endif

@@ -1,17 +1,19 @@
 #!/bin/bash
 # Runs tests again and again beside two busy loops, and says which ones fail now and then.
 #
-#   tests/steady.sh [-C BUILD] [-n RUNS] [TEST...]    default: build, 20, the tests that wait for something
+#   tests/steady.sh [-C BUILD] [-n RUNS] [-s] [TEST...]    default: build, 20, the tests that wait for something
 #
+# With -s no loops are busy; instead the processes of the test stand still for a second or two now and then (tests/stall.py).
 # TEST is a name that meson takes, such as pipeline/dump or 'pipeline/wires_*'. The log of each failure is kept. Exit status 1: a test
 # has failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-build=build runs=20
-while getopts C:n: option; do
+build=build runs=20 stall=no patience=1
+while getopts C:n:s option; do
     case $option in
     C) build=$OPTARG ;;
     n) runs=$OPTARG ;;
+    s) stall=yes patience=4 ;;
     *) exit 2 ;;
     esac
 done
@@ -22,16 +24,21 @@ waiting='^pipeline/(capture.*|control|dump.*|hostile_node|interrupts|live_page|r
 logs=$(mktemp -d /tmp/steady.XXXXXX)
 loops=()
 trap 'kill "${loops[@]}"' EXIT
-for _ in 1 2; do
-    while :; do :; done &
+if [ $stall = yes ]; then
+    tests/stall.py $$ &
     loops+=($!)
-done
+else
+    for _ in 1 2; do
+        while :; do :; done &
+        loops+=($!)
+    done
+fi
 failed=0
 for name in "$@"; do
     bad=0
     for ((run = 1; run <= runs; run++)); do
         log=$logs/${name//[\/*]/_}.$run
-        if meson test -C "$build" --no-rebuild --print-errorlogs --num-processes 1 "$name" >"$log" 2>&1; then
+        if meson test -C "$build" --no-rebuild --print-errorlogs --num-processes 1 --timeout-multiplier "$patience" "$name" >"$log" 2>&1; then
             if grep -q 'No suitable tests' "$log"; then
                 echo "there is no test '$name'; expected a name of meson test --list, such as pipeline/dump" && exit 2
             fi

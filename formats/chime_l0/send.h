@@ -4,46 +4,33 @@
 #define BEAMRING_FORMATS_CHIME_L0_SEND_H
 
 #include "formats/chime_l0/chime_l0.h"
-#include "formats/links/host.h"
-#include "formats/links/net.h"
-#include "formats/links/token_bucket.h"
+#include "formats/links/datagrams.h"
 
 /* One packet of a block, with its place in memory. */
 struct l0_slot {
     uint8_t *bytes, *scales, *data; /* scales: where the scales begin, the offsets follow */
-    size_t length;
-    size_t first_beam, nbeams; /* of the stream */
-    size_t ncoarse;            /* of the coarse table */
+    size_t first_beam, nbeams;      /* of the stream */
+    size_t ncoarse;                 /* of the coarse table */
 };
 
 struct l0_destination {
-    const char *address;
-    size_t first_beam, beams; /* of the stream, that go there */
+    struct datagram_destination link; /* the caller's address */
+    size_t first_beam, beams;         /* of the stream, that go there */
 
-    struct net_address to;
-    int fd;
     struct l0_slot *slot;     /* [nslots], beams slow */
+    struct iovec *packet;     /* [nslots], each with its slot's bytes */
     size_t nslots, per_beams; /* per_beams: packets that share their beams */
-    bool whole; /* the system cannot cut messages into packets on the way there: each is a message */
-    uint64_t sent, refused;
 };
 
 struct l0_sender {
-    struct link_host host;
+    struct datagrams wire;     /* the caller's options */
     struct l0_destination *to; /* [count], the caller's, as the options below */
     size_t count;
     unsigned version, step, nup, steps; /* step: counts of a time step; nup: fine channels of a coarse one */
     size_t packet_beams, packet_channels, first_beam_id, ncoarse;
     const uint16_t *coarse_id; /* [ncoarse] */
     int64_t epoch_ns;
-    struct token_bucket bucket; /* rate and burst in bytes of UDP payload */
-    int buffer_bytes, multicast_hops;
-    const char *multicast_interface;
-
-    uint64_t given_up; /* packets that were not sent: the pipeline stopped, or there was no way */
-    uint64_t stop_seen;
     uint8_t *packets;
-    struct l0_batch *batch;
 };
 
 /* Opens the sockets and lays out all packets. Errors: BR_E_INVALID, BR_E_IO, BR_E_NO_MEMORY; l0_sender_free
@@ -52,7 +39,7 @@ int l0_sender_create(struct l0_sender *sender, struct br_error *error);
 void l0_sender_free(struct l0_sender *sender);
 
 /* Sends the packets of a destination, filled by the caller, of the block whose first sample has this count.
- * Waits for the socket and the rate. Packets that cannot go are counted in given_up. Errors: BR_E_IO. */
+ * Waits for the socket and the rate. Packets that cannot go are counted in wire.given_up. Errors: BR_E_IO. */
 int l0_sender_send(struct l0_sender *sender, struct l0_destination *destination, uint64_t count,
                    struct br_error *error);
 

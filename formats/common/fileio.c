@@ -7,8 +7,22 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { OTHERS = 256 }; /* descriptors left for everybody else */
+
+bool fileio_allow_files(size_t count)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+    if (limit.rlim_cur >= count + OTHERS) return true;
+    rlim_t was = limit.rlim_cur;
+    limit.rlim_cur = count + OTHERS;
+    if (limit.rlim_max >= limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &limit) == 0) return true;
+    return count < was / 4;
+}
 
 ssize_t fileio_read(int fd, void *buffer, size_t length, uint64_t offset)
 {

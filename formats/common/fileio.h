@@ -39,6 +39,9 @@ int fileio_write(int fd, const void *buffer, size_t length, uint64_t offset);
  * message names the file, and does not say how to ask for `overwrite`. */
 int fileio_keep(const char *path, const char *text, size_t length, bool overwrite, struct br_error *error);
 
+/* Allows this process `count` more open files. False where the system does not. */
+bool fileio_allow_files(size_t count);
+
 /* Makes the folder and those above it, as far as they are not there. 0, or -1 with errno. */
 int fileio_make_directory(const char *path);
 

@@ -339,19 +339,33 @@ void dada_put(struct dada_writer *writer, const char *key, const char *format, .
     append(writer, "%-15s %s\n", key, value);
 }
 
+/* Item i of a list, which goes on in a line of its own after every VALUES_PER_LINE items. */
+static void put_item(struct dada_writer *writer, const char *key, size_t i, size_t count, const char *text)
+{
+    char name[64];
+    bool ends = i + 1 == count || (i + 1) % VALUES_PER_LINE == 0;
+    if (i % VALUES_PER_LINE == 0)
+        append(writer, "%-15s ", numbered(name, sizeof name, key, (unsigned)(i / VALUES_PER_LINE) + 1));
+    append(writer, "%s%s", text, ends ? "\n" : ",");
+}
+
 void dada_put_reals(struct dada_writer *writer, const char *key, const double *values, size_t count)
 {
-    char a[TEXT_REAL], b[TEXT_REAL], name[64];
+    char a[TEXT_REAL], b[TEXT_REAL];
     double step;
     if (text_is_progression(values, count, &step)) {
         dada_put(writer, key, "%s:%s:%zu", text_real_format(a, values[0]), text_real_format(b, step), count);
         return;
     }
+    for (size_t i = 0; i < count; i++) put_item(writer, key, i, count, text_real_format(a, values[i]));
+}
+
+void dada_put_u16(struct dada_writer *writer, const char *key, const uint16_t *values, size_t count)
+{
+    char text[8];
     for (size_t i = 0; i < count; i++) {
-        unsigned part = (unsigned)(i / VALUES_PER_LINE) + 1;
-        bool starts = i % VALUES_PER_LINE == 0, ends = i + 1 == count || (i + 1) % VALUES_PER_LINE == 0;
-        if (starts) append(writer, "%-15s ", numbered(name, sizeof name, key, part));
-        append(writer, "%s%s", text_real_format(a, values[i]), ends ? "\n" : ",");
+        snprintf(text, sizeof text, "%u", values[i]);
+        put_item(writer, key, i, count, text);
     }
 }
 

@@ -78,6 +78,9 @@ void dada_put(struct dada_writer *writer, const char *key, const char *format, .
 /* A list in the form that dada_get_reals reads back to the last bit. */
 void dada_put_reals(struct dada_writer *writer, const char *key, const double *values, size_t count);
 
+/* The same for small whole numbers. */
+void dada_put_u16(struct dada_writer *writer, const char *key, const uint16_t *values, size_t count);
+
 /* Pads with zeros to `size` bytes. False when it does not fit. */
 bool dada_finish(struct dada_writer *writer, size_t size);
 

@@ -1,6 +1,8 @@
 /* dada_file.c - one file of a DADA recording: its header, its length, its gaps. */
 #include "formats/dada/dada_reader.h"
 
+#include <math.h>
+
 int dada_describe(struct caller *caller, const char *path, const struct br_stream_hints *hints,
                   const char *coding, struct recording *recording, uint64_t *file_bytes,
                   struct br_error *error)
@@ -30,6 +32,23 @@ static int find_payload(struct caller *caller, const struct recording *recording
     return BR_OK;
 }
 
+/* The pipeline's `telescope:` may correct the places of a recording, but not unnoticed. */
+static void compare_places(struct caller *caller, const char *path, const struct br_telescope *holds,
+                           const struct br_telescope *said)
+{
+    if (said == NULL || holds == said || holds->ndishes != said->ndishes) return;
+    for (size_t d = 0; d < said->ndishes; d++) {
+        const double *a = said->position[d], *b = holds->position[d];
+        if (hypot(hypot(a[0] - b[0], a[1] - b[1]), a[2] - b[2]) < 1e-3) continue;
+        caller_warn(
+            caller,
+            "%s says that dish %zu is %.9g m east, %.9g m north and %.9g m up, `telescope:` says %.9g, "
+            "%.9g and %.9g; `telescope:` holds",
+            path, d, a[0], a[1], a[2], b[0], b[1], b[2]);
+        return;
+    }
+}
+
 int dada_describe_file(struct caller *caller, const char *path, const struct br_stream_hints *hints,
                        const char *coding, struct dada_file *file)
 {
@@ -38,6 +57,7 @@ int dada_describe_file(struct caller *caller, const char *path, const struct br_
     *file = (struct dada_file){0};
     if (dada_describe(caller, path, hints, coding, r, &file->bytes, &error) != BR_OK)
         return caller_fail_at(caller, "files", "%s", error.text);
+    compare_places(caller, path, r->stream.telescope, r->array);
     int status = find_payload(caller, r, path, file->bytes, &file->payload);
     if (status != BR_OK) return status;
     file->samples = recording_samples(r, file->payload, &file->left);

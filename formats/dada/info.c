@@ -5,6 +5,7 @@
 #include "formats/tables/beam_table.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,18 @@ static void print_frequencies(struct caller *caller, const struct br_stream *s)
                     "channels %zu to %zu: upchannelized by %u, %u base samples a step",
                     s->zone[i].first_channel, s->zone[i].first_channel + s->zone[i].nchannels - 1,
                     s->zone[i].factor, s->zone[i].downsample);
+}
+
+static void print_array(struct caller *caller, const struct br_telescope *t)
+{
+    if (t->dishes != NULL)
+        caller_fact(caller, "dishes", "%u on a grid of %u x %u, %g x %g m", t->ndishes, t->grid_m, t->grid_n,
+                    t->spacing_m_m, t->spacing_n_m);
+    else
+        caller_fact(caller, "dishes", "%u, each at a place of its own", t->ndishes);
+    if (isfinite(t->latitude_deg) && isfinite(t->longitude_deg))
+        caller_fact(caller, "site", "latitude %.8g, longitude %.9g degrees", t->latitude_deg,
+                    t->longitude_deg);
 }
 
 /* How many of the file's samples a gap covers: the last step may reach beyond them. */
@@ -132,6 +145,7 @@ static int print_recording(struct caller *caller, const struct recording *r, con
     }
     if (s->side.naxes > 0)
         caller_fact(caller, "next to them", "%s in each frame", br_array_format(&s->side, text, sizeof text));
+    if (r->array != NULL) print_array(caller, r->array);
     print_frequencies(caller, s);
     print_beams(caller, s);
     if (s->scale < 1 || s->scale > 1) caller_fact(caller, "scale", "%g x stored value", s->scale);
@@ -171,7 +185,8 @@ int dada_info(struct caller *caller, const char *path)
                                     (struct recording_memory){caller->alloc, caller->owner}, &error);
     struct br_telescope site;
     double degrees[2];
-    if (status == BR_OK && dada_get_reals(&header, "SITE_DEG", 2, degrees, &error) > 0) {
+    if (status == BR_OK && recording.array == NULL &&
+        dada_get_reals(&header, "SITE_DEG", 2, degrees, &error) > 0) {
         site = (struct br_telescope){.latitude_deg = degrees[0], .longitude_deg = degrees[1]};
         recording.stream.telescope = &site;
     }

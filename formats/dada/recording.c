@@ -239,7 +239,11 @@ static int check_telescope(struct describe *d)
             d->error, BR_E_INVALID,
             "%s: SHAPE has %zu polarisations, but `stream: npol` is %u: the recording's shape contradicts it",
             d->header->file, br_array_length(&s->array, "pol"), d->hints->npol);
-    s->telescope = d->telescope;
+    if (d->telescope == NULL && d->out->array != NULL && br_array_axis(&s->array, "dish") >= 0 &&
+        br_array_length(&s->array, "dish") != d->out->array->ndishes)
+        return br_fail(d->error, BR_E_FORMAT, "%s: SHAPE has %zu dishes, but there are places of %u",
+                       d->header->file, br_array_length(&s->array, "dish"), d->out->array->ndishes);
+    s->telescope = d->telescope != NULL ? d->telescope : d->out->array;
     int status = br_stream_check(s, d->error);
     if (status != BR_OK) br_error_context(d->error, "%s", d->header->file);
     return status;
@@ -268,6 +272,7 @@ int recording_describe(struct recording *recording, const struct dada_header *he
     if (status == BR_OK) status = describe_sideband(&d);
     if (status == BR_OK) status = describe_beams(&d);
     if (status == BR_OK) status = describe_coding(&d);
+    if (status == BR_OK && recording->own) status = describe_telescope(&d);
     if (status == BR_OK) status = check_telescope(&d);
     if (status != BR_OK) return status;
     recording->flat = recording_is_flat(s, &recording->row_bytes);

@@ -36,13 +36,15 @@ struct recording {
     uint64_t number;                         /* FILE_NUMBER */
     uint64_t announced;                      /* FILE_SIZE: payload bytes, 0 if absent */
     const char *obs_id, *telescope, *source; /* empty when absent */
+    const struct br_telescope *array;        /* where its dishes are; NULL: it does not say */
 };
 
 /* Fills `recording` from a header. `hints`, `telescope` may be NULL; `coding` is NULL, or goes before
  * hints->coding. The hints supply values that the header lacks; if both give a value, they must agree
  * (hints.h). An electric field of others is refused when neither says how its axes lie, and a recording of
  * ours whose keys for other readers (NCHAN, TSAMP, UTC_START, ...) contradict ours. Errors: BR_E_FORMAT
- * naming file and field, BR_E_INVALID for what is missing. */
+ * naming file and field, BR_E_INVALID for what is missing. The stream's telescope is `telescope`, or that of
+ * the recording if it is NULL. */
 int recording_describe(struct recording *recording, const struct dada_header *header,
                        const struct br_stream_hints *hints, const struct br_telescope *telescope,
                        const char *coding, struct recording_memory memory, struct br_error *error);
@@ -75,6 +77,9 @@ struct recording_file {
     size_t header_bytes;            /* HDR_SIZE */
     const char *updates;            /* that it was made with (made_with.h); NULL or "": none */
 };
+
+/* The site and the dishes' places, for the header. */
+void recording_put_telescope(struct dada_writer *w, const struct br_telescope *t);
 
 /* The letters of ORDER for an array: "TFPA"; '?' for an axis that has none. */
 void recording_order(const struct br_array *array, char letters[BR_MAX_AXES + 1]);

@@ -26,6 +26,7 @@ int describe_frequencies(struct describe *d);
 int describe_coding(struct describe *d);
 int describe_sideband(struct describe *d);
 int describe_position(struct describe *d);
+int describe_telescope(struct describe *d); /* sets out->array */
 
 /* For our own recordings: the keys that every reader of DADA files knows (NBIT, NCHAN, TSAMP, UTC_START,
  * ...), as far as they exist, agree with ours. Errors: BR_E_FORMAT with both values. */

@@ -4,7 +4,6 @@
 #include "formats/common/text.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -133,11 +132,9 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
         dada_put(w, key, "%zu,%zu,%u,%u,%u", z->first_channel, z->nchannels, z->factor, z->downsample,
                  z->delay);
     }
+    if (s->telescope != NULL) recording_put_telescope(w, s->telescope);
     if (s->beams != NULL && s->nbeams > 0) {
         if (s->beams_x > 0) dada_put(w, "BEAMS_GRID", "%zu,%zu", s->beams_x, s->beams_y);
-        const struct br_telescope *t = s->telescope;
-        if (t != NULL && isfinite(t->latitude_deg) && isfinite(t->longitude_deg))
-            dada_put_reals(w, "SITE_DEG", (double[]){t->latitude_deg, t->longitude_deg}, 2);
         dada_put_reals(w, "BEAMS_XY", &s->beams[0].x, 2 * s->nbeams); /* struct br_beam is two doubles */
     }
 }

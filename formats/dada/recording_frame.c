@@ -138,7 +138,8 @@ uint8_t recording_missing_byte(const struct br_stream *stream)
 {
     bool product = br_array_axis(&stream->array, "beam") >= 0;
     enum br_dtype dtype = stream->array.dtype;
-    return product && (dtype == BR_INT4 || dtype == BR_INT4X2) ? 0x88 : 0;
+    if (!product) return 0;
+    return dtype == BR_INT4 || dtype == BR_INT4X2 ? 0x88 : dtype == BR_INT8X2 ? 0x80 : 0;
 }
 
 /* Copies `count` elements of `bits` bits, from element i of source to element j of target. */
@@ -252,6 +253,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
     else if ((x->beams == NULL) != (y->beams == NULL) ||
              (x->beams != NULL && memcmp(x->beams, y->beams, x->nbeams * sizeof *x->beams) != 0))
         field = "BEAMS_XY";
+    else if (!br_telescope_same(x->telescope, y->telescope))
+        field = "POSITIONS_M (or GRID)";
     if (field == NULL) return BR_OK;
     return br_fail(
         error, BR_E_FORMAT,

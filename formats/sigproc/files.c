@@ -6,10 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
-
-enum { OTHERS = 256 }; /* descriptors left for everybody else */
 
 static void path_of(const struct files *files, size_t i, char path[FILES_PATH])
 {
@@ -26,15 +23,7 @@ int files_create(struct files *files, size_t count, struct br_error *error)
     for (size_t i = 0; files->fd != NULL && i < count; i++) files->fd[i] = -1;
     if (files->fd == NULL || files->size == NULL)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu files", count);
-
-    struct rlimit limit;
-    files->keep_open = getrlimit(RLIMIT_NOFILE, &limit) == 0;
-    if (files->keep_open && limit.rlim_cur < count + OTHERS) {
-        rlim_t was = limit.rlim_cur;
-        limit.rlim_cur = count + OTHERS;
-        files->keep_open = limit.rlim_max >= limit.rlim_cur && setrlimit(RLIMIT_NOFILE, &limit) == 0;
-        if (!files->keep_open) files->keep_open = count < was / 4;
-    }
+    files->keep_open = fileio_allow_files(count);
     return BR_OK;
 }
 

@@ -3,7 +3,7 @@
 
 #include "formats/common/text.h"
 #include "formats/dada/dada.h"
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/apparent.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,36 +12,45 @@
 
 static const double degrees = 57.29577951308232;
 
+bool source_on_sky(const struct source_place *place)
+{
+    return place->source[0].kind != SKY_FIXED;
+}
+
 int source_direction(const struct source_place *place, double latitude_deg, double longitude_deg,
                      int64_t unix_ns, double s[3], struct br_error *error)
 {
     char when[TEXT_TIME];
-    s[0] = place->x;
-    s[1] = place->y;
-    s[2] = sqrt(fmax(0, 1 - place->x * place->x - place->y * place->y));
-    if (!place->on_sky) return BR_OK;
-    if (!isfinite(latitude_deg) || !isfinite(longitude_deg))
-        return br_fail(
-            error, BR_E_INVALID,
-            "where a source on the sky stands depends on the site: the telescope needs latitude_deg "
-            "and longitude_deg, or give a --direction");
+    struct br_beam there[MAX_SOURCES] = {{place->source[0].x, place->source[0].y}};
+    double up[MAX_SOURCES] = {br_sky_up(there[0].x, there[0].y)}, highest = -1;
     struct apparent_site site = {latitude_deg, longitude_deg,
-                                 isfinite(place->ut1_utc_s) ? place->ut1_utc_s : 0};
-    int status = place->sun ? apparent_sun(&site, unix_ns, s, error)
-                            : apparent_place(&site, unix_ns, place->ra, place->dec, s, error);
-    if (status != BR_OK || s[2] > 0) return status;
+                                 isfinite(place->ut1_utc_s) ? place->ut1_utc_s : 0, place->eop, 0};
+    if (source_on_sky(place)) {
+        if (!isfinite(latitude_deg) || !isfinite(longitude_deg))
+            return br_fail(
+                error, BR_E_INVALID,
+                "where a source on the sky stands depends on the site: the telescope needs latitude_deg "
+                "and longitude_deg, or give a --direction");
+        int status = apparent_places(&site, unix_ns, place->source, place->nsources, there, up, error);
+        if (status != BR_OK) return status;
+    }
+    for (size_t i = 0; i < place->nsources; i++) {
+        highest = fmax(highest, up[i]);
+        if (source_on_sky(place) && !(up[i] > 0)) continue;
+        s[0] = there[i].x;
+        s[1] = there[i].y;
+        s[2] = up[i];
+        return BR_OK;
+    }
     return br_fail(error, BR_E_INVALID,
                    "the source is below the horizon at %s UTC: its elevation is %.1f degrees",
-                   text_utc_format(when, unix_ns), degrees * asin(s[2]));
+                   text_utc_format(when, unix_ns), degrees * asin(highest));
 }
 
 double source_cycles(const struct visibilities_part *part, size_t channel, size_t d, const double s[3])
 {
-    enum br_sideband sideband = part->shape.sideband;
-    double mhz = part->freq_mhz[channel];
-    /* r.s is linear: the height goes with the direction's vertical part as north goes with x */
-    return br_sky_cycles(sideband, mhz, part->north_m[d], part->east_m[d], s[0], s[1]) +
-           br_sky_cycles(sideband, mhz, part->up_m[d], 0, s[2], 0);
+    return br_sky_path_cycles(part->shape.sideband, part->freq_mhz[channel],
+                              part->north_m[d] * s[0] + part->east_m[d] * s[1] + part->up_m[d] * s[2]);
 }
 
 void source_phases(const struct visibilities_part *part, const double s[3], double *phase)

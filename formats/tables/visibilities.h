@@ -14,18 +14,24 @@
 #include "buffers/error.h"
 #include "buffers/sky.h"
 #include "buffers/telescope.h"
+#include "formats/sky/apparent.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the source is: fixed above the array, at a place of the sky, or the Sun. */
+enum { MAX_SOURCES = 16 };
+
+/* Where the source is: fixed above the array, or the first of several that stands above the horizon. */
 struct source_place {
-    bool on_sky, sun;
-    double x, y;      /* direction cosines to the north and to the east */
-    double ra, dec;   /* radians, ICRS */
-    double ut1_utc_s; /* see apparent.h; NAN: the file's, or 0 */
+    size_t nsources;
+    struct sky_source source[MAX_SOURCES];
+    double ut1_utc_s;      /* see apparent.h; NAN: the file's, or 0 */
+    const struct eop *eop; /* goes before it; NULL: none */
 };
+
+/* Whether it is a source on the sky rather than a direction. */
+bool source_on_sky(const struct source_place *place);
 
 /* Properties that all files share. */
 struct visibilities_shape {
@@ -75,7 +81,8 @@ int visibilities_add(struct visibilities *v, const char *path, const struct br_t
 int visibilities_check(const struct visibilities *v, struct br_error *error);
 void visibilities_free(struct visibilities *v);
 
-/* The direction of the source at a time, a unit vector to the north, to the east and up. */
+/* The direction of the source at a time, a unit vector to the north, to the east and up. Errors: BR_E_INVALID
+ * where none of the sources is above the horizon. */
 int source_direction(const struct source_place *place, double latitude_deg, double longitude_deg,
                      int64_t unix_ns, double s[3], struct br_error *error);
 

@@ -82,7 +82,7 @@ static int add_integration(struct reading *r, uint64_t begin, uint64_t end, cons
     int status = source_direction(place, r->part.shape.latitude_deg, r->part.shape.longitude_deg,
                                   from + (to - from) / 2, direction, error);
     if (status != BR_OK) return status;
-    if (place->on_sky) r->v->lowest = fmin(r->v->lowest, direction[2]);
+    if (source_on_sky(place)) r->v->lowest = fmin(r->v->lowest, direction[2]);
     if (r->v->nintegrations == 0) memcpy(r->v->towards, direction, sizeof direction);
     source_phases(&r->part, direction, r->phase);
     struct br_frame frame = {.first = begin, .samples = end - begin, .valid = r->valid};
@@ -122,10 +122,11 @@ static int add_rows(struct reading *r, FILE *file, uint64_t payload, const struc
     return status;
 }
 
-static int check(const struct recording *rec, const char *path, const struct br_telescope *telescope,
-                 struct baselines *baselines, struct br_error *error)
+static int check(const struct recording *rec, const char *path, struct baselines *baselines,
+                 struct br_error *error)
 {
     const struct br_stream *s = &rec->stream;
+    const struct br_telescope *telescope = s->telescope;
     char text[160];
     const struct br_array *a = &s->array;
     if (!rec->own || a->dtype != BR_INT32X2 || a->naxes != 3 || strcmp(a->axis[2].name, "baseline") != 0 ||
@@ -135,10 +136,12 @@ static int check(const struct recording *rec, const char *path, const struct br_
                        "writes of `correlate`",
                        path, br_array_format(a, text, sizeof text));
     if (telescope == NULL)
-        return br_fail(error, BR_E_INVALID,
-                       "%s: a recording does not say where the dishes stand: give --telescope FILE, the "
-                       "pipeline's file or one of config/telescopes; UVH5 files say it",
-                       path);
+        return br_fail(
+            error, BR_E_INVALID,
+            "%s: it does not say where the dishes stand: give --telescope FILE, the pipeline's file "
+            "or one of config/telescopes; UVH5 files say it, and recordings of a pipeline with "
+            "`telescope:`",
+            path);
     if (baselines_find(baselines, a->axis[2].length, telescope->ndishes, 0, error) != BR_OK) {
         br_error_context(error, "%s", path);
         return BR_E_INVALID;
@@ -154,7 +157,7 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
 {
     const struct recording *rec = r->recording;
     const struct br_stream *s = &rec->stream;
-    double *east = calloc(3 * t->ndishes, sizeof *east), *north = east + t->ndishes;
+    double *east = calloc(3 * t->ndishes, sizeof *east), *north = east + t->ndishes, *up = north + t->ndishes;
     int64_t *number = calloc(t->ndishes, sizeof *number);
     char name[4096 + 8];
     FILE *file = br_fopen_regular(r->path, NULL, NULL);
@@ -172,8 +175,9 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
     }
     if (status == BR_OK) {
         for (size_t d = 0; d < t->ndishes; d++) {
-            east[d] = t->dishes[d].n * t->spacing_n_m;
-            north[d] = t->dishes[d].m * t->spacing_m_m;
+            east[d] = t->position[d][0];
+            north[d] = t->position[d][1];
+            up[d] = t->position[d][2];
             number[d] = (int64_t)d;
         }
         r->part = (struct visibilities_part){.shape = {t->ndishes,
@@ -188,7 +192,7 @@ static int read_file(struct reading *r, const struct br_telescope *t, uint64_t f
                                              .width_mhz = s->width_mhz,
                                              .east_m = east,
                                              .north_m = north,
-                                             .up_m = north + t->ndishes,
+                                             .up_m = up,
                                              .antenna = number};
         if (r->baselines.npol == 1) r->part.shape.pol[1][0] = '\0';
         snprintf(r->part.shape.telescope, sizeof r->part.shape.telescope, "%s", t->name);
@@ -217,12 +221,12 @@ int visibilities_add_dada(struct visibilities *v, const char *path, const struct
     int status = dada_read(&header, path, &file_bytes, error);
     if (status != BR_OK) return status;
     struct reading reading = {.v = v, .path = path, .recording = &recording};
-    status = recording_describe(&recording, &header, NULL, NULL, NULL,
+    status = recording_describe(&recording, &header, NULL, telescope, NULL,
                                 (struct recording_memory){take, &memory}, error);
-    if (status == BR_OK) status = check(&recording, path, telescope, &reading.baselines, error);
+    if (status == BR_OK) status = check(&recording, path, &reading.baselines, error);
     if (status == BR_OK)
         status = visibilities_sideband(v->stated, recording.stream.sideband, path, &reading.sideband, error);
-    if (status == BR_OK) status = read_file(&reading, telescope, file_bytes, place, error);
+    if (status == BR_OK) status = read_file(&reading, recording.stream.telescope, file_bytes, place, error);
     dada_free(&header);
     give_back(&memory);
     return status;

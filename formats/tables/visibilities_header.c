@@ -2,7 +2,7 @@
  * pyuvdata has written since 2018. */
 #include "formats/common/order.h"
 #include "formats/hdf5/hdf5_types.h"
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/apparent.h"
 #include "formats/uvh5/visibilities_uvh5.h"
 
 #include <math.h>
@@ -115,8 +115,14 @@ static int read_site(struct uvh5_reader *r)
     return status;
 }
 
+double uvh5_height(struct uvh5_reader *r)
+{
+    double height = NAN;
+    return one_real(r, "Header/altitude", &height) ? height : NAN;
+}
+
 /* Positions relative to the site, from axes fixed to the Earth to east, north and up. */
-static int read_antennas(struct uvh5_reader *r)
+int uvh5_read_antennas(struct uvh5_reader *r)
 {
     struct visibilities_shape *shape = &r->reply.shape;
     hsize_t count = 0;
@@ -372,7 +378,7 @@ static int read_directions(struct uvh5_reader *r, size_t rows)
         int status = source_direction(&r->place, reply->shape.latitude_deg, reply->shape.longitude_deg,
                                       unix_ns(r->time[k]), r->direction[k], r->error);
         if (status != BR_OK) return status;
-        if (r->place.on_sky) reply->lowest = fmin(reply->lowest, r->direction[k][2]);
+        if (source_on_sky(&r->place)) reply->lowest = fmin(reply->lowest, r->direction[k][2]);
     }
     memcpy(reply->towards, r->direction[0], sizeof reply->towards);
     return BR_OK;
@@ -411,7 +417,7 @@ static int read_row_header(struct uvh5_reader *r)
 int uvh5_read_header(struct uvh5_reader *r, enum br_sideband stated)
 {
     double seconds;
-    int status = read_antennas(r);
+    int status = uvh5_read_antennas(r);
     if (status == BR_OK) status = read_polarisations(r);
     if (status == BR_OK) status = read_channels(r);
     if (status == BR_OK) status = read_sideband(r, stated);

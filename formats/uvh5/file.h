@@ -50,9 +50,6 @@ struct uvh5_row {
     const uint8_t *valid; /* [freq], or NULL: all complete */
 };
 
-/* Where dish d is: metres to the east and to the north of the grid's cell (0, 0). */
-void uvh5_east_north(const struct br_telescope *telescope, size_t d, double *east, double *north);
-
 /* Makes a file without an integration. Errors: as hdf5_store_create, and then nothing is to be closed; what
  * fails behind that uvh5_append says. */
 int uvh5_create(struct uvh5_file *file, const struct uvh5_layout *layout, const char *path, bool overwrite,

@@ -1,7 +1,7 @@
 /* header.c - the group /Header of a UVH5 file. Axis orders and names are those of the UVH5 memo, version 1.2.
  */
 #include "formats/hdf5/hdf5_types.h"
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/apparent.h"
 #include "formats/uvh5/file.h"
 
 #include <math.h>
@@ -55,12 +55,6 @@ static bool set_int(hid_t where, const char *name, int64_t value)
     return good;
 }
 
-void uvh5_east_north(const struct br_telescope *telescope, size_t d, double *east, double *north)
-{
-    *east = telescope->dishes[d].n * telescope->spacing_n_m;
-    *north = telescope->dishes[d].m * telescope->spacing_m_m;
-}
-
 /* The site, and the dishes' places relative to it in axes fixed to the Earth (ITRS, metres). */
 static bool put_telescope(hid_t header, const struct uvh5_layout *layout)
 {
@@ -72,13 +66,12 @@ static bool put_telescope(hid_t header, const struct uvh5_layout *layout)
     double *xyz = calloc(t->ndishes, 3 * sizeof *xyz);
     bool good = names != NULL && numbers != NULL && xyz != NULL;
     for (size_t d = 0; good && d < t->ndishes; d++) {
-        double east, north;
-        uvh5_east_north(t, d, &east, &north);
+        double east = t->position[d][0], north = t->position[d][1], up = t->position[d][2];
         snprintf(names + d * NAME, NAME, "dish%zu", d);
         numbers[d] = (int64_t)d;
-        xyz[3 * d] = -sin(lon) * east - sin(lat) * cos(lon) * north;
-        xyz[3 * d + 1] = cos(lon) * east - sin(lat) * sin(lon) * north;
-        xyz[3 * d + 2] = cos(lat) * north;
+        xyz[3 * d] = -sin(lon) * east - sin(lat) * cos(lon) * north + cos(lat) * cos(lon) * up;
+        xyz[3 * d + 1] = cos(lon) * east - sin(lat) * sin(lon) * north + cos(lat) * sin(lon) * up;
+        xyz[3 * d + 2] = cos(lat) * north + sin(lat) * up;
     }
     good = good && put_text(header, "telescope_name", t->name) &&
            put_text(header, "instrument", layout->instrument) &&
@@ -233,12 +226,8 @@ bool uvh5_header_append(hid_t header, const struct uvh5_layout *layout, uint64_t
         good = uvh5_write_rows(header, of_blts_int[i], H5T_NATIVE_INT64, first, n, numbers);
     }
     for (size_t k = 0; good && k < n; k++) {
-        double east[2], north[2];
-        uvh5_east_north(t, layout->pair[k].a, &east[0], &north[0]);
-        uvh5_east_north(t, layout->pair[k].b, &east[1], &north[1]);
-        values[3 * k] = east[1] - east[0];
-        values[3 * k + 1] = north[1] - north[0];
-        values[3 * k + 2] = 0;
+        const double *a = t->position[layout->pair[k].a], *b = t->position[layout->pair[k].b];
+        for (int axis = 0; axis < 3; axis++) values[3 * k + axis] = b[axis] - a[axis];
     }
     good = good && uvh5_write_rows(header, "uvw_array", H5T_NATIVE_DOUBLE, first, n, values) &&
            set_int(header, "Ntimes", (int64_t)integrations + 1) &&

@@ -52,6 +52,12 @@ int uvh5_bad(struct uvh5_reader *r, const char *name, const char *expected);
 /* Everything but the visibilities. `stated`: the caller's sideband. */
 int uvh5_read_header(struct uvh5_reader *r, enum br_sideband stated);
 
+/* The site and the antennas only: shape.ndishes and site, part's positions, and the antennas' numbers. */
+int uvh5_read_antennas(struct uvh5_reader *r);
+
+/* The height of the site, metres; NAN where the file does not say it. */
+double uvh5_height(struct uvh5_reader *r);
+
 /* The source's direction at a row's time. */
 const double *uvh5_direction(const struct uvh5_reader *r, size_t row);
 

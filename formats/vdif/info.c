@@ -21,7 +21,11 @@ int vdif_info(struct caller *caller, const char *path)
             (size_t)snprintf(threads + used, sizeof threads - used, i > 0 ? " %u" : "%u", scan->thread[i]);
     caller_fact(caller, "threads", "%zu: %s%s", scan->nthreads, threads,
                 used + 12 >= sizeof threads ? " ..." : "");
-    caller_fact(caller, "station", "%u, extended data version %u", h->station, h->edv);
+    unsigned letter[2] = {h->station & 255, h->station >> 8};
+    char name[8] = "";
+    if (letter[0] > ' ' && letter[0] < 127 && letter[1] > ' ' && letter[1] < 127)
+        snprintf(name, sizeof name, " (%c%c)", (int)letter[0], (int)letter[1]);
+    caller_fact(caller, "station", "%u%s, extended data version %u", h->station, name, h->edv);
     if (h->rate_hz > 0)
         caller_fact(caller, "sample rate", "%" PRIu64 " Hz", h->rate_hz);
     else

@@ -1,9 +1,11 @@
-/* baseband.h - the baseband beamformer, Eq. (1) of the kernel note, exact.
+/* baseband.h - the baseband beamformer, Eq. (1) of the kernel note, exact; and the power of its beams.
  *
  *   J[b][f][p][t] = clamp((sum_d A[f][p][b][d] E[t][f][p][d] + 2^(s-1)) >> s, -7, 7), component by component,
  *
  * s = s[f][p][b] >= 0, no rounding term at s = 0, arithmetic shift (rounds half up); sums exact in
- * integers.
+ * integers. With params.bits = 8 the limits are -127 and 127.
+ *
+ * With params.integrate > 0 a plan makes intensities instead: power.h.
  *
  * With BR_CUDA e and out are device memory, validity is host memory and is uploaded (T F bytes for each
  * execute in which something is missing: br_cuda_create is told), and execute enqueues its work on the
@@ -41,6 +43,7 @@
 #include "kernels/common/kernel.h"
 #include "kernels/common/parallel.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -64,6 +67,15 @@ struct br_baseband_params {
     size_t weight_channels;                  /* F, or 1 when all channels share them */
     struct br_cuda *cuda; /* BR_CUDA only: where its work goes; must live longer than the plan */
     enum br_baseband_gpu gpu;
+    unsigned bits; /* of a component of the output: 4, which 0 is too, or 8 */
+
+    /* Intensities, see power.h. */
+    unsigned integrate;        /* input samples in one output; 0: voltages */
+    double threshold;          /* outputs with a smaller fraction of valid input are masked; 0 to 1 */
+    int log2_scale;            /* see br_baseband_log2_scale */
+    const int32_t *incoherent; /* [weight_channels][P][D], 0 to 2^15: of |E|^2 in the sum over inputs; NULL */
+    bool subtract;             /* the incoherent sum from all beams; else it is one beam more */
+
     struct br_parallel parallel; /* BR_CPU: shares the work, by channels and time; may be zeroed */
 };
 
@@ -85,7 +97,8 @@ void br_baseband_exchange(struct br_baseband *plan, struct br_baseband *with);
 
 /* e          [T][F][P][D]  int4x2, components in [-8, 7]
  * e_valid    [T][F]        0: missing, 255: complete, between: the share of the inputs; NULL: all complete
- * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8)
+ * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8). With params.bits = 8 int8 + int8, real
+ *                          part first; missing samples are (-128, -128)
  * out_valid  [F][T]        likewise; may be NULL when e_valid is NULL
  * saturated  [B]           the number of clamped components is added; NULL: not wanted, and with BR_CUDA
  *

@@ -17,6 +17,8 @@ static int check(const struct br_baseband_params *p, struct br_why *why)
         return br_because(why, "weights for %zu channels: expected 1 (shared by all) or %zu",
                           p->weight_channels, p->nchannels);
     if (!p->weights || !p->shift) return br_because(why, "weights and shifts are needed");
+    if (p->bits != 0 && p->bits != 4 && p->bits != 8)
+        return br_because(why, "components of %u bits; expected 4 or 8", p->bits);
 
     size_t bytes;
     if (__builtin_mul_overflow(p->weight_channels, p->npol, &bytes) ||
@@ -59,6 +61,11 @@ int br_baseband_create(struct br_baseband **result, enum br_backend backend,
     plan->ndishes = params->ndishes;
     plan->weight_channels = params->weight_channels;
     plan->parallel = params->parallel;
+    plan->bits = params->bits == 8 ? 8 : 4;
+    if (br_baseband_power_create(plan, params, why) != 0) {
+        br_baseband_destroy(plan);
+        return -1;
+    }
 
     plan->recent = calloc(params->nbeams, sizeof *plan->recent);
     plan->clamped = calloc(params->nbeams, sizeof *plan->clamped);
@@ -101,6 +108,7 @@ void br_baseband_destroy(struct br_baseband *plan)
 #if BR_WITH_CUDA
     br_baseband_cuda_destroy(plan);
 #endif
+    br_baseband_power_destroy(plan);
     free(plan->recent);
     free(plan->clamped);
     free(plan->given_weights);
@@ -115,6 +123,8 @@ int br_baseband_may_exchange(const struct br_baseband *plan, const struct br_bas
     if (plan->backend != with->backend || plan->nchannels != with->nchannels || plan->npol != with->npol ||
         plan->nbeams != with->nbeams || plan->ndishes != with->ndishes)
         return br_because(why, "the beamformers have different shapes");
+    if (plan->bits != with->bits || !br_baseband_power_alike(plan, with))
+        return br_because(why, "the beamformers have different outputs");
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA && !br_baseband_cuda_alike(plan, with))
         return br_because(why, "these weights need another kernel on a GPU than the one that runs");
@@ -130,6 +140,8 @@ void br_baseband_exchange(struct br_baseband *plan, struct br_baseband *with)
     BR_EXCHANGE(int8_t *, plan, with, weights);
     BR_EXCHANGE(int32_t *, plan, with, offset);
     BR_EXCHANGE(int32_t *, plan, with, shift);
+    BR_EXCHANGE(float *, plan, with, scale);
+    br_baseband_power_exchange(plan, with);
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) br_baseband_cuda_exchange(plan, with);
 #endif

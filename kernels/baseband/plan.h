@@ -14,6 +14,7 @@
 #define BEAMRING_KERNELS_BASEBAND_PLAN_H
 
 #include "kernels/baseband/baseband.h"
+#include "kernels/baseband/power.h"
 
 #include <stdbool.h>
 
@@ -33,23 +34,96 @@ struct octet_job {
     const uint8_t *valid; /* [times] or NULL */
     size_t times;
     uint8_t *out;      /* first beam's row, at the first time */
-    size_t out_stride; /* from one beam's row to the next */
+    size_t out_stride; /* bytes from one beam's row to the next */
     size_t beams;      /* 1 to OCTET rows are wanted */
-    uint8_t *bytes;    /* scratch [times rounded up to 8][OCTET] */
+    uint8_t *bytes;    /* scratch [times rounded up to 8][OCTET] samples */
     uint64_t *clamped; /* [OCTET], added to */
+    float *power;      /* [times][OCTET]: of a plan that integrates, instead of the last four */
 };
 
 /* The memory of one worker. */
 struct baseband_scratch {
     uint8_t *field;    /* [block][chunks * CHUNK * 2] */
-    uint8_t *bytes;    /* [block][OCTET] */
+    uint8_t *bytes;    /* [block][OCTET] samples */
     uint8_t *valid;    /* [block] */
     uint64_t *clamped; /* [octets * OCTET], of one execute */
+
+    /* of a plan that integrates: of the samples of an octet [block][OCTET]; of groups [width][block / GROUP];
+     * of the block [width] */
+    float *power, *groups, *running;
 };
+
+/* What a plan that integrates sums up. Groups of GROUP samples are added as a tree: see power.h. */
+enum { GROUP = 16 };
+
+struct power_state {
+    unsigned integrate, position; /* position: samples of the unfinished block */
+    double threshold;
+    int log2_scale;
+    bool subtract;
+    size_t columns;      /* of sums: the beams, and the incoherent sum behind them */
+    size_t slab;         /* samples that are worked on at once: a multiple of GROUP */
+    float *scale;        /* [wf][P][B] 4^-s */
+    int32_t *incoherent; /* [wf][P][D] or NULL */
+
+    uint64_t *shares; /* [F] of the unfinished block */
+    float *factor;    /* [F][blocks of a slab]: sums are multiplied by it; 0: masked */
+
+    /* The unfinished block, on the host or the device: the sum of its whole groups [F][columns], and the
+     * powers of the samples behind these [F][P][GROUP][columns]. Each as it was before and as it is after a
+     * slab: `now` says which is which. */
+    float *running[2], *rest[2];
+    unsigned now;
+};
+
+/* A slab: `nsteps` samples behind the unfinished block's `position`, which end `nblocks` blocks, the last of
+ * them before its end in a flush. */
+struct power_slab {
+    const uint8_t *e, *e_valid; /* e_valid NULL: nothing is missing altogether */
+    size_t nsteps, nblocks;
+    uint16_t *out; /* [F][out_stride][columns, but for an incoherent sum that is subtracted] */
+    size_t out_stride;
+};
+
+/* Span k of a slab is one block's samples in it: begin to end within the block, the first of which is the
+ * slab's sample `at`. */
+struct power_span {
+    size_t at, begin, end;
+    bool ends; /* the block ends */
+};
+
+static inline size_t power_spans(const struct power_state *s, const struct power_slab *slab)
+{
+    size_t reached = s->position + slab->nsteps;
+    return slab->nblocks + (reached > slab->nblocks * s->integrate ? 1 : 0);
+}
+
+static inline struct power_span power_span(const struct power_state *s, const struct power_slab *slab,
+                                           size_t k)
+{
+    size_t begin = k == 0 ? s->position : 0, at = k == 0 ? 0 : k * s->integrate - s->position,
+           left = slab->nsteps - at, room = s->integrate - begin;
+    return (struct power_span){at, begin, begin + (left < room ? left : room), k < slab->nblocks};
+}
+
+/* Sum of 16 values, `stride` apart, as the tree that power.h says. */
+static inline float power_tree(const float *value, size_t stride)
+{
+    float sum[GROUP];
+    for (size_t i = 0; i < GROUP; i++) sum[i] = value[i * stride];
+    for (size_t n = GROUP / 2; n > 0; n /= 2)
+        for (size_t i = 0; i < n; i++) sum[i] = sum[2 * i] + sum[2 * i + 1];
+    return sum[0];
+}
+
+/* float16 bits of a row of sums: sum x factor; the incoherent sum, behind them, is subtracted if so. */
+void br_baseband_power_finish(const struct power_state *s, const float *sum, float factor, uint16_t *out);
 
 struct br_baseband {
     enum br_backend backend;
     size_t nchannels, npol, nbeams, ndishes, weight_channels;
+    unsigned bits;             /* 4 or 8 */
+    struct power_state *power; /* NULL: voltages */
 
     /* reference */
     int8_t *given_weights; /* [wf][P][B][D][2] */
@@ -64,6 +138,7 @@ struct br_baseband {
     struct baseband_scratch *scratch; /* [nscratch]: of a worker */
     void (*unpack)(uint8_t *field, const uint8_t *e, size_t ndishes);
     void (*octet)(const struct octet_job *job);
+    float *scale; /* [wf][P][octets][OCTET] 4^-s, where the plan integrates */
 
     /* both */
     uint64_t *recent, *clamped; /* [B], of one execute; of all so far */
@@ -80,6 +155,20 @@ uint64_t br_baseband_cpu(struct br_baseband *plan, const uint8_t *e, const uint8
 uint64_t br_baseband_reference(const struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
                                size_t nsteps, uint8_t *out, uint64_t *saturated);
 
+/* power.c: do nothing for a plan that does not integrate. */
+int br_baseband_power_create(struct br_baseband *plan, const struct br_baseband_params *params,
+                             struct br_why *why);
+void br_baseband_power_destroy(struct br_baseband *plan);
+bool br_baseband_power_alike(const struct br_baseband *a, const struct br_baseband *b);
+void br_baseband_power_exchange(struct br_baseband *a, struct br_baseband *b);
+
+/* A slab of a plan that integrates. */
+void br_baseband_cuda_power_begin(struct br_baseband *plan);
+void br_baseband_cuda_power(struct br_baseband *plan, const struct power_slab *slab);
+int br_baseband_cpu_power_create(struct br_baseband *plan);
+void br_baseband_cpu_power(struct br_baseband *plan, const struct power_slab *slab);
+void br_baseband_reference_power(struct br_baseband *plan, const struct power_slab *slab);
+
 /* Created in part after a failure: destroy frees what there is. `clamped` waits for the stream and fills [B];
  * -1 after a failure. */
 int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params,
@@ -93,6 +182,8 @@ int br_baseband_cuda_clamped(const struct br_baseband *plan, uint64_t *per_beam)
 
 void br_baseband_unpack_avx2(uint8_t *field, const uint8_t *e, size_t ndishes);
 void br_baseband_octet_avx2(const struct octet_job *job);
+void br_baseband_octet8_avx2(const struct octet_job *job);
+void br_baseband_powers_avx2(const struct octet_job *job);
 
 #ifdef __cplusplus
 }

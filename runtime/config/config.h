@@ -79,12 +79,27 @@ void *br_config_alloc(struct br_config *config, size_t bytes);
 /* Value of a key of a map, or NULL (also when `map` is NULL or no map). */
 const struct br_node *br_node_get(const struct br_node *map, const char *key);
 
+/* The file that the value `at` of `key` names: relative to the file that holds the value, else where
+ * `include:` looks. In the config's memory. NULL: there is none, and the mistake is recorded. */
+const char *br_config_find(struct br_config *config, const char *key, const struct br_node *at);
+
+/* Reads a table from a text file: a line with the names of the columns, then a line for each row; commas
+ * between cells, blanks around them do not count, empty lines and lines that begin with # are left out.
+ * Returns a list of maps, one for each row, column -> cell; nodes know their place in the file. NULL after a
+ * mistake, which is recorded: at `at` when the file cannot be read, else at its place in the file. */
+const struct br_node *br_config_read_table(struct br_config *config, const struct br_node *at,
+                                           const char *path);
+
 /* Fills the struct at `self` from the map by the schema (runtime/param.h): types, ranges, choices,
  * required keys, defaults. Keys not in the schema and not in `also` (NULL-terminated, may be NULL) are
  * errors that suggest the nearest known key. `map` may be NULL: all defaults. Returns the number of errors
  * recorded. */
 size_t br_config_fill(struct br_config *config, const struct br_node *map, const struct br_param *schema,
                       const char *const *also, void *self);
+
+/* The same for one value and a schema of one parameter, which gives messages its name. True if it is good. */
+bool br_config_fill_one(struct br_config *config, const struct br_node *value, const struct br_param *schema,
+                        void *into);
 
 /* A whole number of decimal digits, perhaps with a point or an exponent (1.5e3), exactly. False: it is none,
  * or does not fit into 64 bits. */

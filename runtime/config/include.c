@@ -121,23 +121,26 @@ static bool search_for(struct search *search, const char *including)
                              visit(search, program, directory, "/../../config"));
 }
 
+const char *br_config_find(struct br_config *config, const char *key, const struct br_node *at)
+{
+    struct search search = {.wanted = at->text};
+    if (at->text[0] == '/') return at->text;
+    if (search_for(&search, at->file)) return br_config_text(config, search.found, strlen(search.found));
+    br_config_error(config, at, "%s: there is no file '%s'; looked in %s", key, at->text, search.looked_in);
+    return NULL;
+}
+
 static int include(struct br_config *config, const struct br_node *at, const struct chain *from,
                    struct br_node **root, struct br_error *error)
 {
-    struct search search = {.wanted = at->text};
     *root = NULL;
     if (at->kind != BR_NODE_SCALAR || at->text[0] == '\0') {
         br_config_error(config, at, "include: expected the name of a file, or a list of names");
         return BR_OK;
     }
-    if (at->text[0] == '/') {
-        snprintf(search.found, sizeof search.found, "%s", at->text);
-    } else if (!search_for(&search, from->file)) {
-        br_config_error(config, at, "include: there is no file '%s'; looked in %s", at->text,
-                        search.looked_in);
-        return BR_OK;
-    }
-    int status = load(config, search.found, at, from, root, error);
+    const char *path = br_config_find(config, "include", at);
+    if (path == NULL) return BR_OK;
+    int status = load(config, path, at, from, root, error);
     if (status == BR_OK && *root != NULL && (*root)->kind != BR_NODE_MAP) {
         br_config_error(config, *root, "an included file holds a %s; expected a map",
                         (*root)->kind == BR_NODE_LIST ? "list" : "text");

@@ -461,3 +461,22 @@ size_t br_config_fill(struct br_config *config, const struct br_node *map, const
     }
     return fill(config, map, schema, also, "", self);
 }
+
+bool br_config_fill_one(struct br_config *config, const struct br_node *value, const struct br_param *schema,
+                        void *into)
+{
+    struct br_node key = {.kind = BR_NODE_SCALAR,
+                          .file = value->file,
+                          .line = value->line,
+                          .column = value->column,
+                          .text = schema[0].name};
+    struct br_node *keys[] = {&key}, *values[] = {(struct br_node *)(uintptr_t)value};
+    struct br_node map = {.kind = BR_NODE_MAP,
+                          .file = value->file,
+                          .line = value->line,
+                          .column = value->column,
+                          .count = 1,
+                          .key = keys,
+                          .item = values};
+    return br_config_fill(config, &map, schema, NULL, into) == 0;
+}

@@ -167,8 +167,7 @@ static json_t *positions_of(const struct br_stream *stream, const struct seen *s
     if (t != NULL && seen->item_step == 1 && br_array_axis(&stream->array, "dish") >= 0 &&
         dishes == t->ndishes && strcmp(stream->array.axis[stream->array.naxes - 1].name, "dish") == 0) {
         for (size_t d = 0; d < dishes; d++)
-            json_array_append_new(
-                list, json_pack("[f, f]", t->dishes[d].n * t->spacing_n_m, t->dishes[d].m * t->spacing_m_m));
+            json_array_append_new(list, json_pack("[f, f]", t->position[d][0], t->position[d][1]));
         return list;
     }
     json_decref(list);

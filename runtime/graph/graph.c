@@ -1,5 +1,6 @@
 /* graph.c - see graph.h. */
 #include "runtime/graph/graph.h"
+#include "runtime/graph/positions.h"
 
 #include "buffers/history.h"
 #include "runtime/base/pool.h"
@@ -427,11 +428,24 @@ int br_graph_read(struct br_graph **result, struct br_config *config, struct br_
     return known ? BR_OK : BR_E_INVALID;
 }
 
+/* Of the first stream whose array is known. */
+static void check_size(const struct br_graph *graph)
+{
+    for (size_t s = 0; s < graph->nstages; s++)
+        for (unsigned i = 0; i < graph->order[s]->nout; i++) {
+            const struct br_stream *stream = &graph->order[s]->out[i].stream;
+            if (stream->telescope == NULL) continue;
+            br_positions_check_size(stream, graph->log);
+            return;
+        }
+}
+
 int br_graph_describe(struct br_graph *graph, struct br_error *error)
 {
     struct br_config *config = graph->config;
     for (size_t s = 0; s < graph->nstages && graph->order[s] != NULL; s++) configure(graph, graph->order[s]);
     if (br_config_errors(config) > 0) return BR_E_INVALID;
+    check_size(graph);
     br_graph_insert_transfers(graph);
     bool *placed = br_config_alloc(config, graph->nstages * sizeof *placed);
     br_graph_sort(graph, placed); /* it had an order before, and transfers only lengthen paths */

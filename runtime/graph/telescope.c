@@ -1,5 +1,5 @@
 /* telescope.c - `telescope:` and `stream:` of a pipeline file. */
-#include "runtime/graph/graph.h"
+#include "runtime/graph/positions.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,8 @@ struct telescope_params {
     const char *name;
     struct pair_of_ints *grid;
     struct pair_of_reals *spacing;
-    double latitude, longitude;
+    double latitude, longitude, height;
+    const char *eop;
 };
 
 static const struct br_param grid_params[] = {
@@ -32,55 +33,38 @@ static const struct br_param spacing_params[] = {
 };
 static const struct br_param telescope_params[] = {
     BR_PARAM("name", BR_P_STRING, struct telescope_params, name, NULL, .required = true),
-    BR_PARAM("grid", BR_P_MAP, struct telescope_params, grid, NULL, .required = true, .fields = grid_params,
+    BR_PARAM("grid", BR_P_MAP, struct telescope_params, grid, NULL, .fields = grid_params,
              .size = sizeof(struct pair_of_ints)),
-    BR_PARAM("spacing_m", BR_P_MAP, struct telescope_params, spacing, NULL, .required = true,
-             .fields = spacing_params, .size = sizeof(struct pair_of_reals)),
+    BR_PARAM("spacing_m", BR_P_MAP, struct telescope_params, spacing, NULL, .fields = spacing_params,
+             .size = sizeof(struct pair_of_reals)),
     BR_PARAM("latitude_deg", BR_P_REAL, struct telescope_params, latitude, NULL, .min = -90, .max = 90,
              .unit = "degrees"),
     BR_PARAM("longitude_deg", BR_P_REAL, struct telescope_params, longitude, NULL, .min = -360, .max = 360,
              .unit = "degrees"),
+    BR_PARAM("height_m", BR_P_REAL, struct telescope_params, height, NULL, .min = -1e4, .max = 1e5,
+             .unit = "m"),
+    BR_PARAM("eop", BR_P_PATH, struct telescope_params, eop, NULL),
     {0},
 };
-
-/* Reads one value by a schema of one parameter, so that numbers are read and refused in one place only. */
-static bool read_value(struct br_config *config, const struct br_node *value, const struct br_param *schema,
-                       void *into)
-{
-    struct br_node key = {.kind = BR_NODE_SCALAR,
-                          .file = value->file,
-                          .line = value->line,
-                          .column = value->column,
-                          .text = schema[0].name};
-    struct br_node *keys[] = {&key}, *values[] = {(struct br_node *)(uintptr_t)value};
-    struct br_node map = {.kind = BR_NODE_MAP,
-                          .file = value->file,
-                          .line = value->line,
-                          .column = value->column,
-                          .count = 1,
-                          .key = keys,
-                          .item = values};
-    return br_config_fill(config, &map, schema, NULL, into) == 0;
-}
 
 static void read_dishes(struct br_graph *graph, const struct br_node *list, struct br_telescope *telescope)
 {
     static const struct br_param cell[] = {
         {.name = "dish", .type = BR_P_INTS, .min = 0, .max = 65535, .min_count = 2, .max_count = 2}, {0}};
     struct br_config *config = graph->config;
-    if (list == NULL) return;
     if (list->kind != BR_NODE_LIST || list->count == 0 || list->count > 65535) {
         br_config_error(config, list,
                         "telescope: dishes: expected a list of grid cells [m, n], one per dish");
         return;
     }
     struct br_dish *dishes = br_config_alloc(config, list->count * sizeof *dishes);
+    double(*position)[3] = br_config_alloc(config, list->count * sizeof *position);
     size_t cells = (size_t)telescope->grid_m * telescope->grid_n;
     uint32_t *taken = br_config_alloc(config, cells * sizeof *taken); /* dish + 1 */
     for (size_t d = 0; d < list->count; d++) {
         const struct br_node *at = list->item[d];
         struct br_ints at_cell = {0};
-        if (!read_value(config, at, cell, &at_cell)) continue;
+        if (!br_config_fill_one(config, at, cell, &at_cell)) continue;
         int64_t m = at_cell.value[0], n = at_cell.value[1];
         if (m >= telescope->grid_m || n >= telescope->grid_n) {
             br_config_error(
@@ -102,38 +86,74 @@ static void read_dishes(struct br_graph *graph, const struct br_node *list, stru
         }
         *owner = (uint32_t)d + 1;
         dishes[d] = (struct br_dish){(uint16_t)m, (uint16_t)n};
+        position[d][0] = (double)n * telescope->spacing_n_m;
+        position[d][1] = (double)m * telescope->spacing_m_m;
     }
     telescope->ndishes = (unsigned)list->count;
     telescope->dishes = dishes;
+    telescope->position = (const double(*)[3])position;
+}
+
+/* The grid, which comes as a whole or not at all. */
+static void read_grid(struct br_graph *graph, const struct br_node *node, const struct telescope_params *p,
+                      struct br_telescope *telescope)
+{
+    const struct br_node *dishes = br_node_get(node, "dishes");
+    if (p->grid == NULL || p->spacing == NULL || dishes == NULL) {
+        br_config_error(
+            graph->config, node,
+            "telescope: '%s' is missing; expected grid, spacing_m and dishes (a list of grid cells "
+            "[m, n]) together, or positions_m without them",
+            p->grid == NULL      ? "grid"
+            : p->spacing == NULL ? "spacing_m"
+                                 : "dishes");
+        return;
+    }
+    telescope->grid_m = (unsigned)p->grid->m;
+    telescope->grid_n = (unsigned)p->grid->n;
+    telescope->spacing_m_m = p->spacing->m;
+    telescope->spacing_n_m = p->spacing->n;
+    read_dishes(graph, dishes, telescope);
 }
 
 void br_graph_read_telescope(struct br_graph *graph, const struct br_node *node)
 {
-    static const char *const also[] = {"dishes", NULL};
+    static const char *const also[] = {"dishes", "positions_m", NULL};
     struct br_config *config = graph->config;
     struct telescope_params p = {0};
     if (node == NULL) return;
     if (node->kind != BR_NODE_MAP) {
-        br_config_error(config, node, "telescope: expected a map with name, grid, spacing_m and dishes");
+        br_config_error(config, node,
+                        "telescope: expected a map with name, and positions_m or grid, spacing_m and dishes");
         return;
     }
     size_t errors = br_config_fill(config, node, telescope_params, also, &p);
-    const struct br_node *dishes = br_node_get(node, "dishes");
-    if (dishes == NULL)
-        br_config_error(config, node, "telescope: 'dishes' is missing; expected a list of grid cells [m, n]");
-    if (errors > 0 || dishes == NULL) return;
+    const struct br_node *positions = br_node_get(node, "positions_m"), *dishes = br_node_get(node, "dishes");
+    bool grid = p.grid != NULL || p.spacing != NULL || dishes != NULL;
+    if (positions == NULL && !grid)
+        br_config_error(config, node,
+                        "telescope: it does not say where its dishes are; expected positions_m ([[east, "
+                        "north, up], ...] or a file), or grid, spacing_m and dishes");
+    if (errors > 0 || (positions == NULL && !grid)) return;
     struct br_telescope *telescope = br_config_alloc(config, sizeof *telescope);
     if (strlen(p.name) >= sizeof telescope->name)
         br_config_error(config, node, "telescope: the name is longer than %zu bytes",
                         sizeof telescope->name - 1);
+    *telescope = (struct br_telescope){.spacing_m_m = NAN,
+                                       .spacing_n_m = NAN,
+                                       .latitude_deg = p.latitude,
+                                       .longitude_deg = p.longitude,
+                                       .height_m = p.height,
+                                       .eop = p.eop};
     snprintf(telescope->name, sizeof telescope->name, "%s", p.name);
-    telescope->grid_m = (unsigned)p.grid->m;
-    telescope->grid_n = (unsigned)p.grid->n;
-    telescope->spacing_m_m = p.spacing->m;
-    telescope->spacing_n_m = p.spacing->n;
-    telescope->latitude_deg = p.latitude;
-    telescope->longitude_deg = p.longitude;
-    read_dishes(graph, dishes, telescope);
+    if (grid) read_grid(graph, node, &p, telescope);
+    unsigned cells = telescope->ndishes;
+    if (positions != NULL) br_positions_read(config, positions, telescope);
+    if (grid && cells > 0 && telescope->ndishes != cells)
+        br_config_error(config, positions,
+                        "telescope: positions_m has %u places, `dishes` %u cells; expected one of each for "
+                        "every dish",
+                        telescope->ndishes, cells);
     graph->telescope = telescope;
 }
 
@@ -157,7 +177,7 @@ static void read_frequencies(struct br_graph *graph, const struct br_node *node)
     struct br_stream_hints *hints = &graph->hints;
     if (node->kind != BR_NODE_MAP) {
         struct br_reals values = {0};
-        if (!read_value(graph->config, node, list, &values)) return;
+        if (!br_config_fill_one(graph->config, node, list, &values)) return;
         hints->nfreq = values.count;
         hints->freq_mhz = values.value;
         return;

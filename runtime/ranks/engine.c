@@ -2,10 +2,10 @@
 #include "runtime/ranks/engine.h"
 
 #include "buffers/clock.h"
+#include "runtime/base/beside.h"
 #include "runtime/ranks/mpi_plugin.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -42,28 +42,11 @@ struct engine {
 static const char no_plugin[] =
     "this beamring was built without MPI (%s); install libopenmpi-dev and openmpi-bin and build it again";
 
-/* Beside the program or library that holds this code: of a build, and of an installation. */
 static bool load(struct engine *engine)
 {
-    static const char *const beside[] = {"/../runtime/beamring_mpi.so",
-                                         "/../" BR_LIBDIR "/beamring/beamring_mpi.so",
-                                         "/../lib/beamring/beamring_mpi.so", "/beamring/beamring_mpi.so"};
-    Dl_info info;
-    char own[PATH_MAX] = "", path[PATH_MAX + 64] = "";
-    void *library = NULL;
-    const char *reason = NULL;
-    if (dladdr((void *)(uintptr_t)engine_create, &info) == 0 || realpath(info.dli_fname, own) == NULL)
-        own[0] = '\0';
-    char *slash = strrchr(own, '/');
-    if (slash != NULL) *slash = '\0';
-    for (size_t i = 0; library == NULL && i < sizeof beside / sizeof *beside; i++) {
-        char real[PATH_MAX];
-        snprintf(path, sizeof path, "%s%s", own, beside[i]);
-        if (realpath(path, real) == NULL) continue;
-        /* Global: Open MPI's own plugins look for its symbols. */
-        library = dlopen(real, RTLD_NOW | RTLD_GLOBAL);
-        if (library == NULL) reason = dlerror();
-    }
+    const char *reason;
+    /* Global: Open MPI's own plugins look for its symbols. */
+    void *library = br_open_beside("runtime", "beamring_mpi.so", RTLD_NOW | RTLD_GLOBAL, &reason);
     if (library != NULL) engine->mpi = dlsym(library, "beamring_mpi");
     if (engine->mpi != NULL) return true;
     if (reason != NULL)

@@ -1,66 +1,58 @@
 /* baseband_beamform - coherent beams, Eq. (1) of the baseband kernel, with weights from a file or from
  * directions, which may move. */
-#include "stages/baseband_beamform/baseband_beamform.h"
-#include "kernels/common/exchange.h"
 #include "runtime/stage_updates.h"
-#include "stages/baseband_beamform/moving.h"
 #include "stages/baseband_beamform_description.h"
+#include "stages/common/sky/coherent.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
-#include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1024 };
+enum { PIECE = 1024, MISSING = 0x88 /* -8 in both parts */ };
+
+struct baseband_beamform {
+    struct br_coherent coherent;
+    int64_t bits;        /* parameter */
+    size_t sample;       /* bytes of one of the output */
+    uint64_t *saturated; /* [beam] components clamped */
+    uint64_t components; /* computed per beam */
+
+    /* For frames within which new weights begin to hold: pieces of them, up to PIECE steps */
+    uint8_t *piece;                /* [B][F][P][PIECE], where the frames are */
+    uint8_t *piece_valid, *before; /* [F][PIECE]; [T][F]: the frame's validity up to there */
+};
 
 static const struct br_param params[] = {
-    BR_PARAM("weights", BR_P_PATH, struct baseband_beamform, weights_file,
-             "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "
-             "1][pol][beam]"),
-    BR_BEAMS_PARAM(struct baseband_beamform, beams, false, "where the beams point; the weights are computed"),
-    BR_PARAM("gains", BR_P_PATH, struct baseband_beamform, gains_file,
-             "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed from "
-             "beams"),
-    PARAM(INT, struct baseband_beamform, shift,
-          "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the rms of "
-          "white input",
-          .def = "-1", .min = -1, .max = 30),
+    BR_COHERENT_PARAMS(struct baseband_beamform),
+    BR_SHIFT_PARAM(struct baseband_beamform),
+    PARAM(INT, struct baseband_beamform, bits,
+          "of a component of the output: 4 (int4x2, clamped at 7) or 8 (int8x2, clamped at 127)", .def = "4",
+          .min = 4, .max = 8),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
-static const struct br_port outputs[] = {{"out", "J[beam][freq][pol][time], int4x2; -8 means missing"}, {0}};
+static const struct br_port outputs[] = {
+    {"out", "J[beam][freq][pol][time], int4x2, -8 means missing; or int8x2, -128 means missing"}, {0}};
 
 static int configure(struct br_stage *stage, void *self)
 {
     struct baseband_beamform *bb = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
-    int status =
-        br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
-    if (status == BR_OK) status = br_expect_one_factor(stage);
-    if (status != BR_OK) return status;
-    if ((bb->weights_file != NULL) == (bb->beams != NULL))
-        return br_stage_fail(stage, BR_E_INVALID, "%s of weights and beams; expected exactly one",
-                             bb->beams != NULL ? "it has both" : "it has none");
-    if (bb->gains_file != NULL && bb->beams == NULL)
-        return br_stage_fail_at(stage, "gains",
-                                "gains go with beams; a file of weights already contains them");
-    if (bb->beams != NULL) {
-        status = br_directions_configure(stage, bb->beams, out, &bb->rule.motion);
-        if (status == BR_OK) status = baseband_take_beams(stage, bb, in);
-    } else {
-        status = baseband_take_file(stage, bb, in);
-        out->nbeams = bb->weights.nbeams;
-        out->beams = NULL;
-        out->beams_x = out->beams_y = 0;
-    }
+    if (bb->bits != 4 && bb->bits != 8)
+        return br_stage_fail_at(stage, "bits", "%lld bits of a component; expected 4 or 8",
+                                (long long)bb->bits);
+    bb->sample = (size_t)bb->bits / 4;
+    bb->coherent.params.bits = (unsigned)bb->bits;
+    int status = br_coherent_configure(stage, &bb->coherent, out);
     if (status != BR_OK) return status;
 
-    size_t lengths[4] = {out->nbeams, in->nchannels, bb->weights.npol, in->array.axis[0].length};
+    size_t lengths[4] = {out->nbeams, in->nchannels, bb->coherent.params.npol, in->array.axis[0].length};
     struct br_error error = {0};
-    if (br_array_init(&out->array, BR_INT4X2, "beam,freq,pol,time", lengths, &error) != BR_OK)
+    if (br_array_init(&out->array, bb->bits == 8 ? BR_INT8X2 : BR_INT4X2, "beam,freq,pol,time", lengths,
+                      &error) != BR_OK)
         return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
     return BR_OK;
 }
@@ -68,68 +60,33 @@ static int configure(struct br_stage *stage, void *self)
 static size_t piece_bytes(const struct baseband_beamform *bb, const struct br_stream *in)
 {
     size_t steps = in->array.axis[0].length + 1; /* a frame beside a loss may touch one step more */
-    return bb->weights.nbeams * in->nchannels * bb->weights.npol * (steps < PIECE ? steps : PIECE);
+    return bb->sample * bb->coherent.params.nbeams * in->nchannels * bb->coherent.params.npol *
+           (steps < PIECE ? steps : PIECE);
 }
 
-/* The weights, int8+8 with their sums, as they were given and as the plan holds them. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
     const struct baseband_beamform *bb = self;
-    const struct br_weights *w = &bb->weights;
-    size_t rows = w->nfreq * w->npol * w->nbeams;
-    br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)), m);
-    /* For moving beams also the weights of the next interval. */
-    bool moves = bb->rule.motion.rates != NULL;
-    br_stage_buffer_memory(stage, (moves ? 2 : 1) * rows * (2 * w->ndishes + 16), m);
-    br_stage_buffer_memory(stage, piece_bytes(bb, br_stage_input(stage, 0)), m);
-    m->host += (moves ? 2 : 1) * rows * (2 * w->ndishes + sizeof *w->shift);
-    m->host += br_stream_max_validity(br_stage_input(stage, 0)) + br_stage_input(stage, 0)->nchannels * PIECE;
-}
-
-static int make_plan(struct br_stage *stage, struct baseband_beamform *bb, enum br_backend backend)
-{
-    struct br_why why = {""};
-    struct br_baseband_params p = {.nchannels = br_stage_input(stage, 0)->nchannels,
-                                   .npol = bb->weights.npol,
-                                   .nbeams = bb->weights.nbeams,
-                                   .ndishes = bb->weights.ndishes,
-                                   .weights = bb->weights.weight,
-                                   .shift = bb->weights.shift,
-                                   .weight_channels = bb->weights.nfreq,
-                                   .cuda = bb->cuda,
-                                   .parallel = br_stage_parallel_loop(stage)};
-    if (br_baseband_create(&bb->plan, backend, &p, &why) == 0) return BR_OK;
-    return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
-}
-
-/* Starts the thread that computes the weights of moving beams; does nothing for beams that do not move.
- * `cuda` is what the stage runs with; NULL on the CPU. */
-static int start_moving(struct br_stage *stage, struct baseband_beamform *bb, const struct br_cuda *cuda)
-{
-    struct br_why why = {""};
-    bb->interval = UINT64_MAX;
-    if (bb->rule.motion.rates == NULL) return BR_OK;
-    bb->moving = moving_create(&bb->rule, cuda, &why);
-    return bb->moving != NULL ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
+    const struct br_stream *in = br_stage_input(stage, 0);
+    br_coherent_memory(stage, &bb->coherent, m);
+    br_stage_buffer_memory(stage, piece_bytes(bb, in), m);
+    m->host += br_stream_max_validity(in) + in->nchannels * PIECE;
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct baseband_beamform *bb = self;
     const struct br_stream *in = br_stage_input(stage, 0);
-    bb->saturated = calloc(bb->weights.nbeams, sizeof *bb->saturated);
-    if (bb->saturated == NULL) return br_no_memory(stage, bb->weights.nbeams * sizeof *bb->saturated);
+    size_t nbeams = bb->coherent.params.nbeams;
+    bb->saturated = calloc(nbeams, sizeof *bb->saturated);
+    if (bb->saturated == NULL) return br_no_memory(stage, nbeams * sizeof *bb->saturated);
     bb->piece_valid = malloc(in->nchannels * PIECE);
     bb->before = malloc(br_stream_max_validity(in));
     if (bb->piece_valid == NULL || bb->before == NULL) return br_no_memory(stage, br_stream_max_validity(in));
-    enum br_backend backend;
-    int status = br_stage_backend(stage, br_stream_max_validity(in), &backend, &bb->cuda);
+    int status = br_coherent_start(stage, &bb->coherent);
     if (status != BR_OK) return status;
-    bb->piece = br_stage_scratch(stage, bb->cuda, piece_bytes(bb, in));
-    if (bb->piece == NULL) return BR_E_NO_MEMORY;
-    status = make_plan(stage, bb, backend);
-    if (status == BR_OK) status = start_moving(stage, bb, bb->cuda);
-    return status == BR_OK ? br_stage_gpu_holds(stage, bb->cuda) : status;
+    bb->piece = br_stage_scratch(stage, bb->coherent.cuda, piece_bytes(bb, in));
+    return bb->piece != NULL ? br_stage_gpu_holds(stage, bb->coherent.cuda) : BR_E_NO_MEMORY;
 }
 
 /* --- frames within which new weights begin to hold --- */
@@ -154,7 +111,7 @@ static void beamform_before(struct baseband_beamform *bb, struct cut_frame *c, s
         memcpy(bb->before, c->in->valid, end * F);
     memset(bb->before + end * F, BR_MISSING, (c->nsteps - end) * F);
     const uint8_t *valid = end == c->nsteps && c->in->complete ? NULL : bb->before;
-    c->clamped += br_baseband_execute(bb->plan, c->in->data, valid, c->nsteps, c->out->data,
+    c->clamped += br_baseband_execute(bb->coherent.plan, c->in->data, valid, c->nsteps, c->out->data,
                                       c->in->complete ? NULL : c->out->valid, bb->saturated);
 }
 
@@ -162,38 +119,32 @@ static void beamform_before(struct baseband_beamform *bb, struct cut_frame *c, s
 static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c,
                           size_t begin, size_t end)
 {
-    size_t F = c->nchannels, rows = bb->weights.nbeams * F * bb->weights.npol;
+    size_t F = c->nchannels, rows = bb->coherent.params.nbeams * F * bb->coherent.params.npol;
     int status = BR_OK;
     for (size_t at = begin, n; at < end && status == BR_OK; at += n) {
         n = end - at < PIECE ? end - at : PIECE;
         const uint8_t *valid = c->in->complete ? NULL : c->in->valid + at * F;
-        c->clamped += br_baseband_execute(bb->plan, (const uint8_t *)c->in->data + at * c->row, valid, n,
-                                          bb->piece, valid != NULL ? bb->piece_valid : NULL, bb->saturated);
-        status = br_stage_copy_rows(stage, (uint8_t *)c->out->data + at, c->nsteps, bb->piece, n, n, rows);
+        c->clamped +=
+            br_baseband_execute(bb->coherent.plan, (const uint8_t *)c->in->data + at * c->row, valid, n,
+                                bb->piece, valid != NULL ? bb->piece_valid : NULL, bb->saturated);
+        status = br_stage_copy_rows(stage, (uint8_t *)c->out->data + at * bb->sample, c->nsteps * bb->sample,
+                                    bb->piece, n * bb->sample, n * bb->sample, rows);
         for (size_t f = 0; valid != NULL && f < F; f++)
             memcpy(c->out->valid + f * c->nsteps + at, bb->piece_valid + f * n, n);
     }
     return status;
 }
 
-/* Gives the plan the weights that hold at a step, which begins at that base sample. *until is the first
- * sample from which others hold, at most `end`. */
-static int set_weights(struct br_stage *stage, struct baseband_beamform *bb, uint64_t sample, uint64_t end,
-                       uint64_t *until)
+/* Marks steps [begin, end) of beams below the horizon as missing. */
+static int mark_below(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c, size_t begin,
+                      size_t end)
 {
-    struct br_why why = {""};
-    while (br_stage_next_update(stage, sample + 1) <= sample) br_stage_update(stage, sample);
-    *until = br_stage_next_update(stage, end);
-    if (bb->moving == NULL) return BR_OK;
-    uint64_t interval = br_motion_interval(&bb->rule.motion, sample),
-             next = br_motion_end(&bb->rule.motion, interval);
-    if (next < *until) *until = next;
-    if (interval == bb->interval) return BR_OK;
-    br_stage_waits_for(stage, "the weights of beams that move");
-    int status = moving_take(bb->moving, bb->plan, interval, &why);
-    br_stage_waits_for(stage, NULL);
-    bb->interval = interval;
-    return status == 0 ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
+    size_t rows = c->nchannels * bb->coherent.params.npol;
+    int status = BR_OK;
+    for (size_t b = 0, n; status == BR_OK && br_horizon_below(&bb->coherent.horizon, &b, &n); b += n)
+        status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * c->nsteps + begin, c->nsteps,
+                                   MISSING, end - begin, n * rows);
+    return status;
 }
 
 /* The whole frame, which is nearly always so, or up to where other weights hold, and on from there. */
@@ -202,7 +153,7 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
     const struct br_frame *in = c->in;
     uint64_t first = in->first / c->step, end = in->first + in->samples, until;
     for (size_t at = 0, to; at < c->nsteps; at = to) {
-        int status = set_weights(stage, bb, (first + at) * c->step, end, &until);
+        int status = br_coherent_weights(stage, &bb->coherent, (first + at) * c->step, end, &until);
         uint64_t step = until / c->step + (until % c->step != 0) - first;
         to = until >= end || step > c->nsteps ? c->nsteps : (size_t)step;
         if (status == BR_OK && at > 0)
@@ -211,8 +162,9 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
             beamform_before(bb, c, to);
         else if (status == BR_OK)
             c->clamped +=
-                br_baseband_execute(bb->plan, in->data, in->complete ? NULL : in->valid, c->nsteps,
+                br_baseband_execute(bb->coherent.plan, in->data, in->complete ? NULL : in->valid, c->nsteps,
                                     c->out->data, in->complete ? NULL : c->out->valid, bb->saturated);
+        if (status == BR_OK) status = mark_below(stage, bb, c, at, to);
         if (status != BR_OK) return status;
     }
     return BR_OK;
@@ -227,9 +179,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (in == NULL) return BR_FINISHED;
     size_t nsteps = br_stream_part(from, 0, in->first, in->samples).nsteps;
     struct cut_frame c = {in, out, nsteps, from->nchannels, 0, from->zone[0].downsample, 0};
-    c.row = c.nchannels * bb->weights.npol * bb->weights.ndishes;
+    c.row = c.nchannels * bb->coherent.params.npol * bb->coherent.params.ndishes;
     int status = beamform(stage, bb, &c);
-    bb->components += 2 * nsteps * from->nchannels * bb->weights.npol;
+    bb->components += 2 * nsteps * from->nchannels * bb->coherent.params.npol;
     if (in->complete) {
         out->complete = true;
         out->missing = 0;
@@ -238,7 +190,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         br_frame_close_validity(stream, out);
     }
     br_stage_count_saturated(stage, c.clamped);
-    if (status == BR_OK) status = br_stage_gpu_check(stage, bb->cuda);
+    if (status == BR_OK) status = br_stage_gpu_check(stage, bb->coherent.cuda);
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
@@ -246,59 +198,45 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 
 static int prepare(struct br_stage *stage, void *fresh, const void *self)
 {
-    struct baseband_beamform *bb = fresh;
     const struct baseband_beamform *now = self;
-    struct br_why why = {""};
-    enum br_backend backend;
-    int status = br_stage_backend_aside(stage, now->cuda, &backend, &bb->cuda);
-    if (status == BR_OK) status = make_plan(stage, bb, backend);
-    if (status == BR_OK && br_baseband_may_exchange(now->plan, bb->plan, &why) != 0)
-        status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);
-    return status == BR_OK ? start_moving(stage, bb, now->cuda) : status;
+    struct baseband_beamform *bb = fresh;
+    return br_coherent_prepare(stage, &bb->coherent, &now->coherent);
 }
 
 static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
     (void)stage, (void)sample;
     struct baseband_beamform *bb = self, *with = fresh;
-    br_baseband_exchange(bb->plan, with->plan);
-    BR_EXCHANGE(struct moving *, bb, with, moving);
-    bb->rule = with->rule;
-    bb->interval = UINT64_MAX;
+    br_coherent_commit(&bb->coherent, &with->coherent);
 }
 
 static void discard(struct br_stage *stage, void *fresh)
 {
     (void)stage;
     struct baseband_beamform *bb = fresh;
-    moving_destroy(bb->moving);
-    br_baseband_destroy(bb->plan);
-    br_cuda_destroy(bb->cuda);
+    br_coherent_discard(&bb->coherent);
 }
-
-static const char *const updates[] = {"weights", "beams", "gains", "shift", NULL};
 
 static int stop(struct br_stage *stage, void *self)
 {
     struct baseband_beamform *bb = self;
-    if (bb->cuda != NULL && bb->plan != NULL) br_baseband_saturated(bb->plan, bb->saturated);
+    if (bb->coherent.cuda != NULL && bb->coherent.plan != NULL)
+        br_baseband_saturated(bb->coherent.plan, bb->saturated);
     if (bb->components > 0) {
         double per = 100 / (double)bb->components;
         size_t worst = 0;
         uint64_t all = 0;
-        for (size_t b = 0; b < bb->weights.nbeams; b++) {
+        for (size_t b = 0; b < bb->coherent.params.nbeams; b++) {
             all += bb->saturated[b];
             if (bb->saturated[b] > bb->saturated[worst]) worst = b;
         }
         if (all > 0)
             br_stage_note(stage, "%.2g %% of all components were clamped, most in beam %zu: %.2g %%",
-                          per * (double)all / (double)bb->weights.nbeams, worst,
+                          per * (double)all / (double)bb->coherent.params.nbeams, worst,
                           per * (double)bb->saturated[worst]);
     }
-    moving_destroy(bb->moving);
-    br_baseband_destroy(bb->plan);
-    br_stage_scratch_free(bb->cuda, bb->piece);
-    br_stage_gpu_end(stage, bb->cuda);
+    br_stage_scratch_free(bb->coherent.cuda, bb->piece);
+    br_coherent_stop(stage, &bb->coherent);
     free(bb->saturated);
     free(bb->piece_valid);
     free(bb->before);
@@ -307,5 +245,5 @@ static int stop(struct br_stage *stage, void *self)
 
 STAGE_EXPORT(baseband_beamform, struct baseband_beamform,
              "coherent beams of the electric field, exact in integers", .inputs = inputs, .outputs = outputs,
-             .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS, .memory = memory, .updates = updates,
+             .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS, .memory = memory, .updates = br_coherent_updates,
              .prepare = prepare, .commit = commit, .discard = discard);

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 /* A block is ours when it is full or after RETIRE_MS: so long each of them lasts at low rates, whatever it
- * holds. */
-enum { BLOCK = 1 << 20, RETIRE_MS = 8 };
+ * holds. The 256 of a buffer of 64 MiB last for 4 s in which this machine stands still. */
+enum { BLOCK = 1 << 18, RETIRE_MS = 16 };
 
 struct ring {
     uint8_t *memory;

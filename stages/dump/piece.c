@@ -20,9 +20,10 @@ enum { AHEAD = 32 }; /* rows that are fetched before they are copied */
 struct dump_file {
     const struct dump *dump;
     const struct piece *piece;
-    size_t ndish, row_bytes; /* of this file */
-    uint64_t step;           /* base samples of a row */
-    struct br_stream stream; /* the description of what is in it: it shares the tables of the stage's */
+    size_t ndish, row_bytes;       /* of this file */
+    uint64_t step;                 /* base samples of a row */
+    struct br_stream stream;       /* the description of what is in it: it shares the tables of the stage's */
+    struct br_telescope telescope; /* of the stream, if only some dishes are wanted; its tables are its own */
     char path[DUMP_PATH], part[DUMP_PATH]; /* the name that it will have; the one that it has */
     struct writer_window window;
     struct file_writer writer;
@@ -186,6 +187,29 @@ static bool is_there(struct writer *w, const struct window *window)
     return there;
 }
 
+/* The telescope with the wanted dishes only; NULL without memory for it. */
+static const struct br_telescope *choose_dishes(struct dump_file *f, const struct br_telescope *all)
+{
+    size_t n = f->dump->ndishes;
+    struct br_dish *dishes = malloc(n * sizeof *dishes);
+    double(*position)[3] = malloc(n * sizeof *position);
+    f->telescope = *all;
+    f->telescope.ndishes = (unsigned)n;
+    f->telescope.dishes = dishes;
+    f->telescope.position = (const double(*)[3])position;
+    if (dishes == NULL || position == NULL) return NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = f->dump->dish[i];
+        memcpy(position[i], all->position[d], sizeof position[i]);
+        if (all->dishes != NULL) dishes[i] = all->dishes[d];
+    }
+    if (all->dishes == NULL) {
+        free(dishes);
+        f->telescope.dishes = NULL;
+    }
+    return &f->telescope;
+}
+
 /* The stream of a file: the piece's channels, and the dishes that are wanted. */
 static void describe(const struct dump_stage *s, struct dump_file *f, const struct br_stream *in)
 {
@@ -205,7 +229,7 @@ static void describe(const struct dump_stage *s, struct dump_file *f, const stru
     int dish = br_array_axis(&in->array, "dish");
     f->ndish = f->dump->ndishes > 0 ? f->dump->ndishes : s->ndish;
     if (dish >= 0) out->array.axis[dish].length = f->ndish;
-    if (f->dump->ndishes > 0) out->telescope = NULL; /* whose dishes these are not */
+    if (f->dump->ndishes > 0 && in->telescope != NULL) out->telescope = choose_dishes(f, in->telescope);
     f->step = out->zone[0].downsample;
     f->row_bytes = p->count * (f->dump->ndishes > 0 ? s->npol * f->ndish * s->element : s->cell);
 }
@@ -265,6 +289,8 @@ enum dump_state piece_write(struct hand *h, const struct dump *d, struct piece *
     f.writer.host.updates_room = made_with_room(h->writer->stage);
     int status = f.writer.state != NULL ? write_file(h, &f) : writer_no_memory(&f.writer, d->format->size);
     free(f.writer.state);
+    free((void *)f.telescope.dishes);
+    free((void *)f.telescope.position);
     p->missing = f.writer.lacking;
     if (status == BR_OK) p->bytes = samples / f.step * f.row_bytes;
     *error = f.writer.error;

@@ -53,7 +53,7 @@ void block_cover(struct exchange *x, struct open *open, unsigned rank, const str
 /* The byte that says "missing" in products; elsewhere validity alone does. */
 static int missing_byte(enum br_dtype dtype)
 {
-    return dtype == BR_INT4X2 ? 0x88 : dtype == BR_INT8X2 || dtype == BR_INT8 ? 0xf8 : 0;
+    return dtype == BR_INT4X2 ? 0x88 : dtype == BR_INT8X2 ? 0x80 : 0;
 }
 
 /* A rank has nothing of base samples [gap.first, gap.end) of the block. Steps that it has in part stay. */

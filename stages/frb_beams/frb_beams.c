@@ -2,12 +2,14 @@
 #include "kernels/frb_beams/frb_beams.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/sky/directions.h"
+#include "stages/common/sky/horizon.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
 #include "stages/frb_beams_description.h"
 
+#include <math.h>
 #include <string.h>
 
 struct frb_beams {
@@ -20,8 +22,9 @@ struct frb_beams {
     struct br_stream formed;   /* the output without the incoherent sum */
     struct steering *steering; /* [nsteering], in order of time; the first one holds from sample 0 on */
     size_t nsteering;
-    bool moves;            /* there is more than one direction for each beam */
-    struct br_beam *there; /* [nbeams]: where to; scratch */
+    bool moves;                /* there is more than one direction for each beam */
+    struct br_horizon horizon; /* where to */
+    struct br_beam *steered;   /* [nbeams]: what the kernel is told; scratch */
 
     /* The aim of the plan's weights; NULL: not set yet. */
     const struct steering *aim;
@@ -76,8 +79,9 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, stru
     fb->steering = br_stage_alloc(stage, fb->nsteering * sizeof *fb->steering);
     int status = br_directions_configure(stage, fb->beams, out, &fb->steering[0].motion);
     if (status != BR_OK) return status;
-    fb->there = br_stage_alloc(stage, out->nbeams * sizeof *fb->there);
-    fb->moves = fb->steer.count > 0 || fb->steering[0].motion.rates != NULL;
+    br_horizon_configure(stage, out->nbeams, &fb->horizon);
+    fb->steered = br_stage_alloc(stage, out->nbeams * sizeof *fb->steered);
+    fb->moves = fb->steer.count > 0 || br_motion_moves(&fb->steering[0].motion);
     for (size_t i = 0; i < fb->steer.count; i++) {
         struct br_stream later = {0};
         struct steering *s = &fb->steering[i + 1];
@@ -98,16 +102,6 @@ static int configure_steering(struct br_stage *stage, struct frb_beams *fb, stru
     return BR_OK;
 }
 
-/* It looks nowhere: its direction is that of the middle, and with it the beams are not a grid. */
-static void append_incoherent(struct br_stage *stage, struct br_stream *out)
-{
-    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
-    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
-    out->beams = beams;
-    out->nbeams++;
-    out->beams_x = out->beams_y = 0;
-}
-
 static int configure(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
@@ -120,6 +114,12 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail(stage, BR_E_INVALID,
                              "beams need the spacing of the dish grid: add `telescope:` to the pipeline");
     const struct br_telescope *t = in->telescope;
+    if (t->dishes == NULL)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "the dishes of telescope '%s' are not on a grid, as those of its input are: add grid, "
+            "spacing_m and dishes to `telescope:`",
+            t->name);
     if (in->array.axis[2].length != 2 * (size_t)t->grid_m ||
         in->array.axis[3].length != 2 * (size_t)t->grid_n)
         return br_stage_fail(
@@ -130,7 +130,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status != BR_OK) return status;
     br_stage_sideband(stage); /* the user is told where it is unknown */
     fb->formed = *out;
-    if (strcmp(fb->incoherent, "append") == 0) append_incoherent(stage, out);
+    if (strcmp(fb->incoherent, "append") == 0) br_directions_append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
     struct br_error error = {0};
     if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
@@ -221,6 +221,38 @@ static uint64_t step_at(uint64_t sample, unsigned downsample)
     return sample / downsample + (sample % downsample != 0);
 }
 
+/* Some direction for the beams that have none, so that those of a grid stay one. */
+static void only_directions(struct frb_beams *fb)
+{
+    const struct br_stream *out = &fb->formed;
+    size_t nx = out->beams_x, ny = out->beams_y;
+    memcpy(fb->steered, fb->horizon.there, out->nbeams * sizeof *fb->steered);
+    for (size_t b = 0; fb->horizon.nbelow > 0 && b < out->nbeams; b++) {
+        if (isfinite(fb->horizon.there[b].x)) continue;
+        fb->steered[b] = (struct br_beam){0, 0};
+        for (size_t k = 0; nx > 0 && k < (nx > ny ? nx : ny); k++) {
+            const struct br_beam *row = &fb->horizon.there[b / ny * ny + k % ny],
+                                 *column = &fb->horizon.there[k % nx * ny + b % ny];
+            if (isfinite(row->x)) fb->steered[b].x = row->x;
+            if (isfinite(column->y)) fb->steered[b].y = column->y;
+        }
+    }
+}
+
+/* Sets steps [begin, end) of beams below the horizon to 0: they have no power. */
+static int clear_below(struct br_stage *stage, struct frb_beams *fb, struct br_frame *out, size_t nsteps,
+                       size_t begin, size_t end)
+{
+    const struct br_stream *stream = br_stage_output(stage, 0);
+    size_t pitch = stream->nbeams * sizeof(uint16_t);
+    int status = BR_OK;
+    for (size_t b = 0, n; br_horizon_below(&fb->horizon, &b, &n); b += n)
+        for (size_t f = 0; f < stream->nchannels && status == BR_OK; f++)
+            status = br_stage_set_rows(stage, (uint8_t *)out->data + (f * nsteps + begin) * pitch + 2 * b,
+                                       pitch, 0, n * sizeof(uint16_t), end - begin);
+    return status;
+}
+
 /* Makes the plan's beams point where they shall at that step, unless they do. *until is the first step at
  * which they shall point somewhere else. Nothing but the step decides. */
 static int aim(struct br_stage *stage, struct frb_beams *fb, uint64_t step, unsigned downsample,
@@ -235,8 +267,9 @@ static int aim(struct br_stage *stage, struct frb_beams *fb, uint64_t step, unsi
              end = step_at(br_motion_end(&s->motion, interval), downsample);
     if (end < *until) *until = end;
     if (fb->aim == s && fb->interval == interval) return BR_OK;
-    br_motion_at(&s->motion, interval, fb->there);
-    if (br_frb_beams_steer(fb->plan, (const double *)fb->there, 0, &why) != 0)
+    br_horizon_look(stage, &fb->horizon, &s->motion, interval);
+    only_directions(fb);
+    if (br_frb_beams_steer(fb->plan, (const double *)fb->steered, 0, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     fb->aim = s;
     fb->interval = interval;
@@ -265,6 +298,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         if (until > end) until = end;
         br_frb_beams_execute_steps(fb->plan, in->data, in->complete ? NULL : in->valid, part.nsteps,
                                    step - begin, until - step, out->data);
+        status = clear_below(stage, fb, out, part.nsteps, step - begin, until - begin);
+        if (status != BR_OK) return status;
+        br_horizon_count(stage, &fb->horizon, (until - step) * part.downsample);
         step = until;
     }
     out->complete = in->complete;
@@ -298,7 +334,8 @@ static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sam
     fb->steering = with->steering;
     fb->nsteering = with->nsteering;
     fb->moves = with->moves;
-    fb->there = with->there;
+    br_horizon_commit(&fb->horizon, &with->horizon);
+    fb->steered = with->steered;
     fb->aim = with->aim;
     fb->interval = with->interval;
 }
@@ -316,6 +353,7 @@ static const char *const updates[] = {"beams", "steer", NULL};
 static int stop(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
+    br_horizon_end(stage, &fb->horizon);
     br_frb_beams_destroy(fb->plan);
     br_stage_gpu_end(stage, fb->cuda);
     return BR_OK;

@@ -174,6 +174,12 @@ static int configure(struct br_stage *stage, void *self)
     if (t == NULL)
         return br_stage_fail(stage, BR_E_INVALID,
                              "it needs to know the cell of every dish: add `telescope:` to the pipeline");
+    if (t->dishes == NULL)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "the dishes of telescope '%s' are not on a grid, which it needs: add grid, spacing_m "
+            "and dishes to `telescope:`, or use the stage power_beams, which needs positions only",
+            t->name);
     if (t->grid_m > 64 || t->grid_n > 64)
         return br_stage_fail(stage, BR_E_INVALID,
                              "telescope '%s' has a grid of %u x %u cells; at most 64 x 64 are supported",

@@ -23,6 +23,9 @@ const struct br_param site_fields[] = {
           .min_count = 3, .max_count = 3),
     PARAM(REAL, struct site_param, coelev_deg, "coelevation at which dishes point", .def = "0", .min = -90,
           .max = 90, .unit = "degrees"),
+    PARAM(REALS, struct site_param, separation_m,
+          "[along m, along n]: distance between dishes, for an array without a grid; default: the grid's",
+          .unit = "m", .min = 1e-3, .max = 1e6, .min_count = 2, .max_count = 2),
     {0},
 };
 
@@ -145,7 +148,7 @@ static int take_telescope(struct frb_node_document *d, const struct br_stream *s
                           const struct site_param *site, struct br_error *error)
 {
     static const double m_axis[] = {0, 1, 0}, n_axis[] = {1, 0, 0}, vert[] = {0, 0, 1};
-    const struct site_param standard = {{3, m_axis}, {3, n_axis}, {3, n_axis}, {3, vert}, 0};
+    const struct site_param standard = {{3, m_axis}, {3, n_axis}, {3, n_axis}, {3, vert}, 0, {0}};
     const struct br_telescope *t = stream->telescope;
     if (site == NULL) site = &standard;
     if (t == NULL)
@@ -167,8 +170,15 @@ static int take_telescope(struct frb_node_document *d, const struct br_stream *s
     d->tel_origin_itrs_lat_deg = t->latitude_deg;
     d->tel_origin_itrs_lon_deg = t->longitude_deg < -180 ? t->longitude_deg + 360 : t->longitude_deg;
     d->tel_dish_coelev_deg = site->coelev_deg;
-    d->tel_dish_separation_x_m = t->spacing_n_m;
-    d->tel_dish_separation_y_m = t->spacing_m_m;
+    const double *given = site->separation_m.count > 0 ? site->separation_m.value : NULL;
+    if (given == NULL && t->dishes == NULL)
+        return br_fail(
+            error, BR_E_INVALID,
+            "the dishes of telescope '%s' are not on a grid, whose spacing the receivers want to know; "
+            "expected site: {separation_m: [along m, along n]}",
+            t->name);
+    d->tel_dish_separation_x_m = given != NULL ? given[1] : t->spacing_n_m;
+    d->tel_dish_separation_y_m = given != NULL ? given[0] : t->spacing_m_m;
     return BR_OK;
 }
 

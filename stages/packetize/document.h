@@ -14,6 +14,7 @@ struct zones_param {
 struct site_param {
     struct br_reals m_axis, n_axis, elev_axis, vert_axis;
     double coelev_deg;
+    struct br_reals separation_m;
 };
 extern const struct br_param zones_fields[], site_fields[];
 

@@ -132,16 +132,12 @@ static int start(struct br_stage *stage, struct packetize *p)
     struct l0_sender *s = &state->sender;
     size_t n = p->destinations.count;
     struct br_error error = {0};
-    s->host = host_of(stage);
+    s->wire = wire_of(stage, p);
     s->version = (unsigned)p->version;
     s->packet_beams = (size_t)p->packet_beams;
     s->packet_channels = (size_t)p->packet_channels;
     s->first_beam_id = (size_t)p->first_beam_id;
     s->epoch_ns = in->epoch_ns;
-    s->bucket = (struct token_bucket){.rate = p->rate, .burst = p->burst};
-    s->buffer_bytes = (int)p->send_buffer;
-    s->multicast_hops = (int)p->multicast_hops;
-    s->multicast_interface = p->multicast_interface;
     state->value_bytes = in->array.dtype == BR_F16 ? 2 : 4;
     s->to = calloc(n, sizeof *s->to);
     state->gathered = malloc(in->nchannels * s->steps * p->nbeams * state->value_bytes);
@@ -151,7 +147,7 @@ static int start(struct br_stage *stage, struct packetize *p)
         return br_no_memory(stage, in->nchannels * s->steps * p->nbeams * state->value_bytes);
     s->count = n;
     for (size_t i = 0; i < n; i++)
-        s->to[i] = (struct l0_destination){.address = p->destination[i].address,
+        s->to[i] = (struct l0_destination){.link.address = p->destination[i].address,
                                            .first_beam = (size_t)p->destination[i].first_beam,
                                            .beams = (size_t)p->destination[i].beams};
     int status = l0_sender_create(s, &error);
@@ -238,7 +234,7 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
 {
     struct l0_state *s = p->state;
     size_t row = p->nbeams * s->value_bytes;
-    uint64_t given_up = s->sender.given_up;
+    uint64_t given_up = s->sender.wire.given_up;
     int status = blocks_gap(&s->blocks, in) ? flush(stage, p) : BR_OK;
     s->begun = true;
     while (status == BR_OK) {
@@ -256,7 +252,7 @@ static int frame(struct br_stage *stage, struct packetize *p, const struct br_fr
         }
         if (blocks_used(&s->blocks, in)) break;
     }
-    if (s->sender.given_up > given_up) br_stage_count_lost(stage, BR_LOST_NOT_SENT, in->samples);
+    if (s->sender.wire.given_up > given_up) br_stage_count_lost(stage, BR_LOST_NOT_SENT, in->samples);
     return status;
 }
 
@@ -264,9 +260,7 @@ static int stop(struct br_stage *stage, struct packetize *p)
 {
     struct l0_state *state = p->state;
     struct l0_sender *s = &state->sender;
-    for (size_t i = 0; i < s->count && state->begun; i++)
-        br_stage_note(stage, "%s: %llu packets sent, %llu times nobody listened", s->to[i].to.text,
-                      (unsigned long long)s->to[i].sent, (unsigned long long)s->to[i].refused);
+    for (size_t i = 0; i < s->count && state->begun; i++) wire_report(stage, &s->to[i].link);
     l0_sender_free(s);
     free(s->to);
     for (unsigned i = 0; i < state->nencoders; i++) l0_encoder_free(&state->encoder[i]);

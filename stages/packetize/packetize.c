@@ -1,4 +1,5 @@
-/* packetize - beams onto the network, in the formats that FRB searches receive; frames to a kotekan node. */
+/* packetize - beams onto the network, in the formats that FRB searches, pulsar and VLBI backends
+ * receive; frames to a kotekan node. */
 #include "stages/packetize/packetize.h"
 #include "formats/packets/description.h"
 #include "runtime/stage_updates.h"
@@ -9,7 +10,7 @@
 
 #include <string.h>
 
-static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", "packets", NULL};
+static const char *const format_choices[] = {"frb-node", "chime-l0", "kotekan", "packets", "vdif", NULL};
 static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
 static const struct br_param destination_fields[] = {
     PARAM(STRING, struct destination_param, address, "host:port", .required = true),
@@ -85,16 +86,25 @@ static const struct br_param params[] = {
     PARAM(REAL, struct packetize, rate,
           "at most so many bytes of UDP payload, to all destinations together; 0: as fast as "
           "they come",
-          .def = "0", .min = 0, .max = 1e12, .unit = "bytes/s", .formats = "chime-l0"),
+          .def = "0", .min = 0, .max = 1e12, .unit = "bytes/s", .formats = "chime-l0 vdif"),
     PARAM(REAL, struct packetize, burst, "what may be sent at once after a pause", .def = "100000", .min = 0,
-          .max = 1e12, .unit = "bytes", .formats = "chime-l0"),
+          .max = 1e12, .unit = "bytes", .formats = "chime-l0 vdif"),
     PARAM(INT, struct packetize, send_buffer, "size of the socket's buffer; 0: the system's choice",
-          .def = "0", .min = 0, .max = 1 << 30, .unit = "bytes", .formats = "chime-l0 packets"),
+          .def = "0", .min = 0, .max = 1 << 30, .unit = "bytes", .formats = "chime-l0 packets vdif"),
     PARAM(INT, struct packetize, multicast_hops,
           "routers that packets to a multicast group may pass, plus one", .def = "1", .min = 0, .max = 255,
-          .formats = "chime-l0 packets"),
+          .formats = "chime-l0 packets vdif"),
     PARAM(STRING, struct packetize, multicast_interface,
-          "address of this machine from which a multicast group is reached", .formats = "chime-l0 packets"),
+          "address of this machine from which a multicast group is reached",
+          .formats = "chime-l0 packets vdif"),
+    PARAM(INT, struct packetize, vdif_samples,
+          "in a VDIF frame, which is a packet; 0: as many as make packets of at most 8972 bytes; set it for "
+          "a network of smaller frames",
+          .def = "0", .min = 0, .max = 1 << 24, .unit = "samples", .formats = "vdif"),
+    PARAM(STRING, struct packetize, vdif_station,
+          "id of the station, two characters or a number below 65536; default: 0", .formats = "vdif"),
+    PARAM(BOOL, struct packetize, vtp, "a sequence number of 8 bytes in front of every VDIF frame, as by VTP",
+          .def = "false", .formats = "vdif"),
     PARAM(STRING, struct packetize, packet,
           "the packets of an F-engine: a description by name (chord-crs, ...) or its path",
           .formats = "packets"),
@@ -120,10 +130,12 @@ static const struct br_param params[] = {
     {0},
 };
 static const struct br_port inputs[] = {
-    {"in", "frb-node: int4 [beam][freq][time] with scales (quantize: bits 4, block 256); chime-l0: "
-           "J[freq][time][beam], f16 or f32 "
-           "(frb_beams); kotekan: E[time][freq][pol][dish], int4x2, or any other stream with one time "
-           "step; packets: E[time][freq][pol][dish], int4x2"},
+    {"in",
+     "frb-node: int4 [beam][freq][time] with scales (quantize: bits 4, block 256); chime-l0: "
+     "J[freq][time][beam], f16 or f32 "
+     "(frb_beams); kotekan: E[time][freq][pol][dish], int4x2, or any other stream with one time "
+     "step; packets: E[time][freq][pol][dish], int4x2; vdif: J[beam][freq][pol][time], int4x2 or int8x2 "
+     "(baseband_beamform)"},
     {0}};
 
 int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams)
@@ -209,6 +221,21 @@ struct link_host host_of(struct br_stage *stage)
                               .sleep_until = sleep_until};
 }
 
+struct datagrams wire_of(struct br_stage *stage, const struct packetize *p)
+{
+    return (struct datagrams){.host = host_of(stage),
+                              .bucket = {.rate = p->rate, .burst = p->burst},
+                              .buffer_bytes = (int)p->send_buffer,
+                              .multicast_hops = (int)p->multicast_hops,
+                              .multicast_interface = p->multicast_interface};
+}
+
+void wire_report(struct br_stage *stage, const struct datagram_destination *to)
+{
+    br_stage_note(stage, "%s: %llu packets sent, %llu times nobody listened", to->to.text,
+                  (unsigned long long)to->sent, (unsigned long long)to->refused);
+}
+
 int start_peers(struct br_stage *stage, struct packetize *p, bool acks)
 {
     const char *address[DESTINATIONS];
@@ -240,7 +267,7 @@ int finish_peers(struct br_stage *stage, struct packetize *p)
 static int configure(struct br_stage *stage, void *self)
 {
     static const struct wire_format *const formats[] = {&frb_node_format, &chime_l0_format, &kotekan_format,
-                                                        &packets_format};
+                                                        &packets_format, &vdif_format};
     struct packetize *p = self;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i]->name, p->format) == 0) p->wire = formats[i];
@@ -289,4 +316,5 @@ static int stop(struct br_stage *stage, void *self)
 }
 
 STAGE_EXPORT(packetize, struct packetize,
-             "beams onto the network, for FRB searches; frames to a kotekan node", .inputs = inputs);
+             "beams onto the network, for FRB searches, pulsar and VLBI backends; frames to a kotekan node",
+             .inputs = inputs);

@@ -2,6 +2,7 @@
 #ifndef BEAMRING_STAGES_PACKETIZE_PACKETIZE_H
 #define BEAMRING_STAGES_PACKETIZE_PACKETIZE_H
 
+#include "formats/links/datagrams.h"
 #include "formats/links/peers.h"
 #include "stages/packetize/document.h"
 #include "stages/packetize/faults.h"
@@ -23,7 +24,7 @@ struct wire_format {
     int (*finish)(struct br_stage *stage, struct packetize *p); /* all input was seen */
     int (*stop)(struct br_stage *stage, struct packetize *p);
 };
-extern const struct wire_format frb_node_format, chime_l0_format, kotekan_format, packets_format;
+extern const struct wire_format frb_node_format, chime_l0_format, kotekan_format, packets_format, vdif_format;
 
 struct packetize {
     /* parameters */
@@ -39,7 +40,9 @@ struct packetize {
     double calibration_s;
     const char *document;
     bool overwrite;
-    int64_t version, steps, packet_beams, packet_channels, send_buffer, multicast_hops;
+    int64_t version, steps, packet_beams, packet_channels, send_buffer, multicast_hops, vdif_samples;
+    const char *vdif_station;
+    bool vtp;
     double rate, burst;
     const char *multicast_interface;
     const char *packet, *values, *real;
@@ -61,6 +64,10 @@ int share_beams(struct br_stage *stage, struct packetize *p, size_t nbeams);
 
 /* The stage's services for its senders. */
 struct link_host host_of(struct br_stage *stage);
+
+/* The parameters of packets by UDP; what was sent to a destination. */
+struct datagrams wire_of(struct br_stage *stage, const struct packetize *p);
+void wire_report(struct br_stage *stage, const struct datagram_destination *to);
 
 /* Resolves the destinations and prepares the connections to them. Status. */
 int start_peers(struct br_stage *stage, struct packetize *p, bool acks);

@@ -147,6 +147,9 @@ static int describe_array(struct br_stage *stage, struct receive *r, size_t step
     *a = (struct kotekan_array){.what = arrays[k].name,
                                 .factor = (unsigned)r->factor,
                                 .downsample = (unsigned)(r->downsample > 0 ? r->downsample : r->factor)};
+    if (k == 3 && telescope->dishes == NULL)
+        return br_stage_fail_at(
+            stage, "array", "the dishes of telescope '%s' are not on a grid; expected one", telescope->name);
     const size_t lengths[][4] = {{steps, F, npol, telescope->ndishes},
                                  {B, F, npol, steps},
                                  {F, steps, B, 0},

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct record {
-    const char *directory, *prefix, *format, *coding; /* parameters */
+    const char *directory, *prefix, *format, *coding, *vdif_station; /* parameters */
     int64_t file_bytes, vdif_samples;
     bool overwrite, lossy;
     struct names names;
@@ -29,8 +29,8 @@ static const struct br_param params[] = {
           "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..." NAMES_HELP,
           .required = true),
     PARAM(CHOICE, struct record, format,
-          "format of the files; all but dada and kotekan take the electric field only, and cannot say "
-          "everything",
+          "format of the files; all but dada and kotekan take the electric field only (vdif: beams of it as "
+          "well), and cannot say everything",
           .def = "dada", .choices = formats),
     PARAM(BOOL, struct record, lossy,
           "write in another format even what it cannot say, with a warning, rather than refuse",
@@ -44,6 +44,8 @@ static const struct br_param params[] = {
     PARAM(INT, struct record, vdif_samples,
           "vdif: samples in a VDIF frame, which is valid or missing as a whole; 0: as few as VDIF allows",
           .def = "0", .min = 0, .max = 1 << 24, .unit = "samples"),
+    PARAM(STRING, struct record, vdif_station,
+          "vdif: id of the station, two characters or a number below 65536; default: 0"),
     PARAM(BOOL, struct record, overwrite,
           "replace an earlier recording of this directory and prefix, rather than refuse", .def = "false"),
     {0},
@@ -72,10 +74,11 @@ static int check_names(struct br_stage *stage, struct record *r, const struct wr
     if (r->prefix[0] == '\0' || strchr(r->prefix, '/') != NULL)
         return br_stage_fail_at(stage, "prefix", "'%s'; expected the start of a file name, without '/'",
                                 r->prefix);
-    if (format != &vdif_files && br_stage_given(stage, "vdif_samples"))
-        return br_stage_fail_at(stage, "vdif_samples", "this is not for format %s", r->format);
-    if (format != &kotekan_files && br_stage_given(stage, "coding"))
-        return br_stage_fail_at(stage, "coding", "this is not for format %s", r->format);
+    const char *other = format != &vdif_files && br_stage_given(stage, "vdif_samples")   ? "vdif_samples"
+                        : format != &vdif_files && br_stage_given(stage, "vdif_station") ? "vdif_station"
+                        : format != &kotekan_files && br_stage_given(stage, "coding")    ? "coding"
+                                                                                         : NULL;
+    if (other != NULL) return br_stage_fail_at(stage, other, "this is not for format %s", r->format);
     int status = names_configure(&r->names, stage, &r->directory, &r->prefix, r->overwrite);
     if (status != BR_OK) return status;
     if (strlen(r->directory) + strlen(r->prefix) + 32 > WRITER_PATH)
@@ -106,6 +109,7 @@ static int configure(struct br_stage *stage, void *self)
         .overwrite = r->overwrite,
         .int4p4chime = format == &kotekan_files && strcmp(r->coding, "int4p4chime") == 0,
         .vdif_samples = (uint64_t)r->vdif_samples,
+        .vdif_station = r->vdif_station,
         .file_bytes = (uint64_t)r->file_bytes,
     };
     status = writer_refuses(w);

@@ -11,8 +11,9 @@
     PARAM(REAL, STRUCT, power_db,                                                                            \
           "power while it is on, over the noise of an input; the mean of all dishes", .required = true,      \
           .min = -100, .max = 100, .unit = "dB"),                                                            \
-        PARAM(REAL, STRUCT, east_m, "where the transmitter stands, from the grid's cell (0, 0)",             \
-              .required = true, .min = -1e7, .max = 1e7, .unit = "m"),                                       \
+        PARAM(REAL, STRUCT, east_m,                                                                          \
+              "where the transmitter is, at height 0; (0, 0) is the grid's cell (0, 0)", .required = true,   \
+              .min = -1e7, .max = 1e7, .unit = "m"),                                                         \
         PARAM(REAL, STRUCT, north_m, "the same to the north", .required = true, .min = -1e7, .max = 1e7,     \
               .unit = "m")
 
@@ -39,7 +40,8 @@ const struct br_param rfi_impulse_params[] = {
 
 static double distance(const struct br_telescope *t, size_t dish, double east, double north)
 {
-    return hypot(east - t->dishes[dish].n * t->spacing_n_m, north - t->dishes[dish].m * t->spacing_m_m);
+    const double *at = t->position[dish];
+    return hypot(hypot(east - at[0], north - at[1]), at[2]);
 }
 
 static size_t channel_of(const struct br_stream *s, double freq_mhz)

@@ -10,8 +10,7 @@ static void fill_phases(float *phase, const struct br_telescope *t, const struct
                         double freq_mhz)
 {
     for (size_t d = 0; d < t->ndishes; d++) {
-        double cycles = br_sky_cycles(BR_SIDEBAND_UPPER, freq_mhz, t->dishes[d].m * t->spacing_m_m,
-                                      t->dishes[d].n * t->spacing_n_m, source->x, source->y);
+        double cycles = br_sky_cycles(BR_SIDEBAND_UPPER, freq_mhz, t->position[d], source->x, source->y);
         phase[d] = (float)cos(2 * M_PI * cycles);
         phase[t->ndishes + d] = (float)sin(2 * M_PI * cycles);
     }

@@ -4,7 +4,7 @@
  * behind each. */
 #include "formats/uvh5/write.h"
 
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/apparent.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
@@ -42,7 +42,8 @@ static const struct br_param params[] = {
     PARAM(CHOICE, struct uvh5, x_orientation,
           "where polarisation 0 (x) points; polarisation 1 (y) points the other way", .def = "unknown",
           .choices = orientations),
-    PARAM(REAL, struct uvh5, altitude_m, "height of the site above the ellipsoid", .def = "0", .min = -1000,
+    PARAM(REAL, struct uvh5, altitude_m,
+          "height of the site above the ellipsoid; default: the telescope's height_m, or 0", .min = -1000,
           .max = 10000, .unit = "m"),
     PARAM(REAL, struct uvh5, ut1_utc_s,
           "UT1 - UTC of the day (IERS); where it is given, sidereal times are written too", .min = -1,
@@ -63,7 +64,7 @@ static bool is_ours(const char *name, const char *prefix)
 
 static int check_site(struct br_stage *stage, struct uvh5 *u)
 {
-    const struct br_telescope *t = br_stage_telescope(stage);
+    const struct br_telescope *t = br_stage_input(stage, 0)->telescope;
     if (t == NULL)
         return br_stage_fail(stage, BR_E_INVALID,
                              "it needs the dishes' places: add `telescope:` to the pipeline");
@@ -83,16 +84,14 @@ static int make_layout(struct br_stage *stage, struct uvh5 *u, const struct br_s
 {
     struct uvh5_layout *l = &u->out.layout;
     struct br_error error = {0};
-    struct br_stream *stream = br_stage_alloc(stage, sizeof *stream);
-    *stream = *in;
-    stream->telescope = br_stage_telescope(stage);
-    l->stream = stream;
-    l->altitude_m = u->altitude_m;
+    const struct br_telescope *t = in->telescope;
+    l->stream = in;
+    l->altitude_m = isfinite(u->altitude_m) ? u->altitude_m : isfinite(t->height_m) ? t->height_m : 0;
     l->ut1_utc_s = l->with_lst ? u->ut1_utc_s : 0;
     l->conjugate = br_sideband_sign(br_stage_sideband(stage)) > 0;
     l->x_orientation = u->x_orientation;
     l->instrument = u->instrument;
-    size_t ndishes = stream->telescope->ndishes;
+    size_t ndishes = t->ndishes;
     if (baselines_find(&l->inputs, in->array.axis[2].length, ndishes, (size_t)u->npol, &error) != BR_OK)
         return br_stage_fail_at(stage, "npol", "%s", error.text);
     l->npairs = l->inputs.autos ? ndishes : ndishes * (ndishes + 1) / 2;

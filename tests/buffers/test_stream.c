@@ -248,13 +248,14 @@ static void compatible_streams(void **state)
     DIFFERS(b.scale = 2, "scale");
     DIFFERS(b.nbeams = 2, "beams");
 #undef DIFFERS
-    static const struct br_dish d1[] = {{0, 0}, {1, 0}, {1, 1}}, d2[] = {{0, 0}, {1, 0}, {0, 1}};
-    struct br_telescope x = {.ndishes = 3, .grid_m = 2, .grid_n = 2, .dishes = d1}, y = x;
+    static const double p1[3][3] = {{0, 0, 0}, {1, 0, 0}, {1, 1, 0}},
+                        p2[3][3] = {{0, 0, 0}, {1, 0, 0}, {1, 1, 2}};
+    struct br_telescope x = {.ndishes = 3, .position = p1}, y = x;
     struct br_stream b = a;
     a.telescope = &x;
     b.telescope = &y;
     assert_true(br_stream_compatible(&a, &b, NULL));
-    y.dishes = d2;
+    y.position = p2; /* one dish stands higher */
     assert_false(br_stream_compatible(&a, &b, NULL));
 }
 

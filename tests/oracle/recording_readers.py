@@ -22,6 +22,7 @@ def compare():
         ours_by_blimpy()
         theirs_by_us(program)
         vdif_by_baseband(program)
+        beams_by_baseband(program)
         vdif_of_baseband(program)
         guppi_of_baseband(program)
         dada_of_baseband(program)
@@ -172,6 +173,44 @@ def vdif_by_baseband(program):
         begin = Time(1600000000 + 6, 1 - 500 * sample_ns * 1e-9, format="unix", scale="utc")
         assert abs((start - begin).to_value(u.ns)) < 1, (start.isot, begin.isot)
     print("baseband reads our VDIF")
+
+
+def beams_by_baseband(program):
+    """Beams of 4 and 8 bits: a file for each, a thread for each polarisation, over the end of a second.
+    baseband gives 4 bits in units of 1/2.95, 8 bits in units of 1/35.5 and half a level above them."""
+    import numpy as np
+    from astropy import units as u
+    from astropy.time import Time
+    from baseband import vdif
+
+    rng, first = np.random.default_rng(8), 390625 * 7 - 500 - (390625 * 7 - 500) % 256
+    for bits, unit, above in ((4, 2.95, 0), (8, 35.5, 0.5 + 0.5j)):
+        most = (1 << bits - 1) - 1
+        parts = rng.integers(-most, most + 1, (3, 16, 2, 1024, 2))
+        parts[:, :, :, 100:200] = -most - 1  # missing
+        raw = ((parts[..., 0] & 15) | (parts[..., 1] & 15) << 4).astype(np.uint8) if bits == 4 else parts
+        mhz = [400 + 0.390625 * k for k in range(16)]
+        dada("in.dada", np.zeros((1, 16, 2, 1), np.uint8), f"int{bits}x2", mhz, first, offset_ns=0)
+        with open("in.dada", "rb") as f:
+            head = f.read(HEADER).rstrip(b"\0").decode()
+        head = head.replace("time,freq,pol,dish", "beam,freq,pol,time").replace("0,16,2,1", "3,16,2,0")
+        with open("in.dada", "wb") as f:
+            f.write(head.encode().ljust(HEADER, b"\0"))
+            for a in range(0, 1024, 256):
+                f.write(raw[:, :, :, a:a + 256].astype(np.int8 if bits == 8 else np.uint8).tobytes())
+        beamring(program, "convert", "--to", "vdif", "in.dada", f"vdif/b{bits}")
+        begin = Time(1600000000, first * 2.56e-6, format="unix", scale="utc")
+        for beam in range(3):
+            with vdif.open(f"vdif/b{bits}_000000{beam}.vdif", "rs", sample_rate=390.625 * u.kHz) as reader:
+                assert reader.header0.bps == bits and reader.header0.complex_data, reader.header0
+                got, start = reader.read() * unit - above, reader.start_time  # (time, thread, channel)
+            want = (parts[beam, ..., 0] + 1j * parts[beam, ..., 1]).transpose(2, 1, 0)
+            there = np.ones(1024, bool)
+            there[100:200] = False
+            assert got.shape == want.shape and abs(got - want)[there].max() < 1e-3, abs(got - want).max()
+            assert abs(got[~there] + above).max() < 1e-3, "invalid frames are filled with zero"
+            assert abs((start - begin).to_value(u.ns)) < 1, (start.isot, begin.isot)
+    print("baseband reads our beams")
 
 
 def vdif_of_baseband(program):

@@ -289,8 +289,13 @@ def read_vdif(data):
             "bits": (w[3] >> 26 & 31) + 1, "complex": w[3] >> 31, "edv": w[4] >> 24, "rate": w[4] & 0xffffff,
             "sync": w[5]
         }
-        raw = np.frombuffer(data, np.uint8, f["bytes"] - 32, at + 32).reshape(-1, f["nchan"])
-        f["data"] = (raw & 15).astype(int) - 8 + 1j * ((raw >> 4).astype(int) - 8)
+        raw = np.frombuffer(data, np.uint8, f["bytes"] - 32, at + 32)
+        if f["bits"] == 8:
+            re, im = raw.reshape(-1, f["nchan"], 2).astype(int).transpose(2, 0, 1) - 128
+        else:
+            re, im = (raw.reshape(-1, f["nchan"]).astype(int) >> shift & 15 for shift in (0, 4))
+            re, im = re - 8, im - 8
+        f["data"] = re + 1j * im
         frames.append(f)
         at += f["bytes"]
     return frames

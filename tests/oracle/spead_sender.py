@@ -67,14 +67,14 @@ def main():
         raw = np.random.default_rng(4).integers(0, 256, fengine.shape(8 * frame), np.uint8)
         np.save(os.path.join(d, "raw.npy"), raw)
         port = free_port(socket.SOCK_DGRAM)
-        run = capture(d, fengine, port, frame, "start_sample: 0, idle_s: 1.5")
+        run = capture(d, fengine, port, frame, "start_sample: 0")
         subprocess.run([python, __file__, str(port), os.path.join(d, "raw.npy")], check=True, timeout=60)
-        run.finish()
+        run.finish_after(len(raw) // SPECTRA * 2 * 4 + 3)  # two heaps of descriptors and the end
         got, there, share, first = recorded(d, fengine, frame)
         by_source, total = counters(run.text())
         assert first == 0 and there.all() and (share == 255).all() and np.array_equal(got, raw), run.text()
         assert total["accepted"] == len(raw) // SPECTRA * 2 * 4 and total["malformed"] == 0, run.text()
-        assert total["foreign"] >= 3, run.text()  # two heaps of descriptors and the end
+        assert total["foreign"] >= 3, run.text()
     print("ok")
     return 0
 

@@ -78,11 +78,13 @@ def test_files():
         with h5py.File(os.path.join(d, "huge.uvh5"), "a") as f:
             del f["Header/time_array"]
             f.create_dataset("Header/time_array", (1 << 33,), "f8", chunks=(1024,))
+        with open(os.path.join(d, dada), "rb") as f, open(os.path.join(d, "placeless.dada"), "wb") as to:
+            to.write(f.read().replace(b"\nGRID", b"\n#RID"))  # as recordings of earlier versions
         for files, words in (
             (("huge.uvh5",), "Header/time_array is missing, damaged or of another form"),
             (("nothing.uvh5",), "nothing.uvh5: No such file"),
             (("text",), "is neither UVH5 nor DADA"),
-            ((dada,), "give --telescope FILE"),
+            (("placeless.dada",), "give --telescope FILE"),
             ((recording(d, "e"), "--telescope", PATHFINDER), "expected visibilities"),
             ((recording(d, "autos"), "--telescope", PATHFINDER), "autocorrelations alone have no phases"),
             (("autos/vis_000000.uvh5",), "no channel has a result"),
@@ -135,7 +137,7 @@ def test_missing():
                           missing="[{first: 100, count: 900}, {first: 1600, count: 1700}]")
         place = ("--direction", circle.at(SOURCE))
         circle.calibrate(d, "vis/vis_000000.uvh5", *place)
-        circle.calibrate(d, recording(d, "vis"), "--telescope", PATHFINDER, *place, "--out", "dada.h5")
+        circle.calibrate(d, recording(d, "vis"), *place, "--out", "dada.h5")
         one, two = (circle.read_gains(os.path.join(d, n)) for n in ("gains.h5", "dada.h5"))
         assert abs(one[0] - two[0]).max() < 1e-5
         snr = one[2]["snr"].mean()

@@ -23,11 +23,11 @@ def arrive_whole(backend, fengines=packets.ALL):
         with harness.scratch() as d:
             port, raw = free_port(socket.SOCK_DGRAM), field(fengine, 3)
             run = capture(d, fengine, port, FRAME[fengine.name],
-                          f"start_sample: 0, idle_s: 1, backend: {backend}")
+                          f"start_sample: 0, backend: {backend}")
             sender = Sender(port)
             for *_, packet in fengine.packets(raw):
                 sender.send(packet)
-            run.finish()
+            run.finish_after(sender.sent)
             assert f"with `{backend}`" in run.text(), run.text()
             got, there, share, first = recorded(d, fengine, FRAME[fengine.name])
             assert first == 0 and there.all() and (share == 255).all(), (fengine.name, run.text())
@@ -70,7 +70,7 @@ def test_loss_duplicates_and_reordering_are_told():
                             sender.send(held.pop()[0])
                 for packet, _ in held:
                     sender.send(packet)
-                stats = run.finish()
+                stats = run.finish_after(sender.sent)
                 got, there, share, first = recorded(d, fengine, per)
                 want = np.ones(raw.shape, bool)
                 ids = fengine.channel_ids()

@@ -12,17 +12,14 @@ import time
 import numpy as np
 
 import harness
-from wires_common import free_port, Running
+from wires_common import free_port, REASONS, Running
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import packets  # noqa: E402
 
-REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
-
-
-def capture(directory, fengine, port, frame_samples, more="start_sample: 0, idle_s: 1",
+def capture(directory, fengine, port, frame_samples, more="start_sample: 0",
             stream="sample_ns: 2560", record=True, out="raw", control="", extra=""):
-    """A running capture of what `fengine` sends."""
+    """A running capture of what `fengine` sends, with room for all of it: who stands still loses nothing."""
     channels = len(fengine.channel_ids())
     out = f"- {{stage: record, in: packets, directory: ., prefix: {out}, overwrite: true}}" if record else ""
     return Running(directory, f"""
@@ -39,7 +36,8 @@ pipeline:
     frame_samples: {frame_samples}
     open: 4
     {more.replace(", ", chr(10) + "    ")}
-    out: packets
+    receive_buffer: 134217728
+    out: {{name: packets, depth: 32}}
   {out}{extra}
 """, name="capture.yaml")
 

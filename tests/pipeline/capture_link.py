@@ -27,13 +27,13 @@ def link(key, interface="v0"):
     return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)[0][key]
 
 
-def node(directory, fengine, backend, idle_s, interfaces="v0", addresses=f'"10.9.8.1:{PORT}"'):
+def node(directory, fengine, backend, interfaces="v0", addresses=f'"10.9.8.1:{PORT}"'):
     return Running(directory, f"""
 stream: {{epoch_ns: 1700000000000000000}}
 pipeline:
   - {{stage: capture, packet: chord-crs, sources: {list(fengine.sources)}, streams: {list(fengine.streams)},
      interfaces: [{interfaces}], addresses: [{addresses}], backend: {backend}, frame_samples: {FRAME},
-     start_sample: 0, idle_s: {idle_s}, out: packets}}
+     start_sample: 0, open: 8, out: {{name: packets, depth: 32}}}}
   - {{stage: record, in: packets, directory: ., prefix: raw}}
 """, name="node.yaml")
 
@@ -50,6 +50,7 @@ class Wire:
         self.addresses, self.port, self.ident = bytes([*source, *to]), port, 0
 
     def frame(self, ip_packet):
+        """Slowly enough that nothing fills up in between."""
         self.socket.send(self.to + bytes(5) + b"\x01\x08\x00" + ip_packet)
         time.sleep(0.0002)
 
@@ -71,13 +72,17 @@ class Wire:
             head[10:12] = struct.pack(">H", ~(total + (total >> 16)) & 0xFFFF)
             self.frame(bytes(head) + bytes(part))
 
+    def settle(self, run):
+        """Until the node has taken what was sent: something foreign behind it is counted."""
+        before = run.packets(("foreign",))
+        wait_until(lambda: self.datagram(b"LLDP" * 20) or run.packets(("foreign",)) > before, run)
+
 
 def wait_until(condition, run):
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError(run.text())
+    end = time.time() + 60
+    while not condition():
+        assert time.time() < end, run.text()
+        time.sleep(0.01)
 
 
 def carrier():
@@ -89,13 +94,13 @@ def goes_and_comes_back(backend, anew):
     fengine = packets.ChordCrs()
     with harness.scratch() as d:
         raw = np.random.default_rng(4).integers(0, 256, fengine.shape(24 * FRAME), np.uint8)
-        run = node(d, fengine, backend, 3)
+        run = node(d, fengine, backend)
         wait_until(lambda: f"with `{backend}`" in run.text(), run)
         wire = Wire()
         sent = list(fengine.packets(raw))
         for *_, packet in [s for s in sent if s[2] < 2 * FRAME]:
             wire.datagram(packet)
-        time.sleep(0.2)
+        wire.settle(run)
         if anew:
             ip("link", "del", "v0")
             wait_until(lambda: "receiving fails: " in run.text(), run)
@@ -110,9 +115,12 @@ def goes_and_comes_back(backend, anew):
                 time.sleep(0.3)
             ip("link", "set", "v0", "up")
             wait_until(carrier, run)
-        for *_, packet in [s for s in sent if s[2] >= 4 * FRAME]:
-            wire.datagram(packet)
-        run.finish()
+        for n in range(4, 24):
+            for *_, packet in [s for s in sent if s[2] // FRAME == n]:
+                wire.datagram(packet)
+            wire.settle(run)
+        run.process.send_signal(2)
+        run.finish(130)
         came, right = np.zeros(raw.shape, bool), True
         files = len(glob.glob(os.path.join(d, "raw*.dada")))  # where whole frames lack a new one begins
         for number in range(files):
@@ -138,7 +146,7 @@ def udp_checksum(payload):
 def interface_counters():
     """The interface's own counters, from the start of the stage; a new interface begins at 0."""
     with harness.scratch() as d:
-        run = node(d, packets.ChordCrs(), "packet", 600)
+        run = node(d, packets.ChordCrs(), "packet")
         wait_until(lambda: "with `packet`" in run.text(), run)
 
         def unknown(n):
@@ -146,12 +154,12 @@ def interface_counters():
             for _ in range(n):  # frames that nobody takes
                 wire.socket.send(wire.to + bytes(5) + b"\x01\x88\xb5" + bytes(60))
         unknown(7)
-        time.sleep(0.5)
+        wait_until(lambda: run.counted()["v0"]["dropped"] >= 7, run)
         ip("link", "del", "v0")
         make_link()
         wait_until(lambda: "interface v0 is another one: listening again" in run.text(), run)
         unknown(4)
-        time.sleep(0.5)
+        wait_until(lambda: run.counted()["v0"]["dropped"] >= 11, run)
         run.process.send_signal(2)
         told = run.finish(130)["capture"]["counted"]["v0"]
         assert 11 <= told["dropped"] < 40 and told["missed"] == 0, told
@@ -166,7 +174,7 @@ def several(backend):
     ip("link", "set", "v3", "up")
     with harness.scratch() as d:
         raw = np.random.default_rng(7).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
-        run = node(d, fengine, backend, 3, "v0, v2", f'"239.1.1.5:{PORT}", "10.9.7.1:{PORT + 1}"')
+        run = node(d, fengine, backend, "v0, v2", f'"239.1.1.5:{PORT}", "10.9.7.1:{PORT + 1}"')
         wait_until(lambda: run.text().count(f"with `{backend}`") == 2, run)
         assert "050101EF" in open("/proc/net/igmp").read(), "the group is not joined"
         wires = (Wire(to=(239, 1, 1, 5)), Wire("v3", "v2", (10, 9, 7, 2), (10, 9, 7, 1), PORT + 1))
@@ -177,7 +185,7 @@ def several(backend):
             sent += 1
             if sent % 10 == 0:
                 elsewhere.datagram(packet)
-        run.finish()
+        run.finish_after(sent)
         got, there, *_ = recorded(d, fengine, FRAME)
         _, total = counters(run.text())
         assert there.all() and np.array_equal(got, raw), run.text()
@@ -187,7 +195,7 @@ def several(backend):
 def sleeps(backend):
     """Whoever waits for packets takes no processor."""
     with harness.scratch() as d:
-        run = node(d, packets.ChordCrs(), backend, 600)
+        run = node(d, packets.ChordCrs(), backend)
         wait_until(lambda: f"with `{backend}`" in run.text(), run)
         time.sleep(0.5)
 
@@ -207,7 +215,7 @@ def checksums(backend):
     fengine = packets.ChordCrs()
     with harness.scratch() as d:
         raw = np.random.default_rng(6).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
-        run = node(d, fengine, backend, 3)
+        run = node(d, fengine, backend)
         wait_until(lambda: f"with `{backend}`" in run.text(), run)
         wire, damaged = Wire(), 0
         for k, (*_, packet) in enumerate(fengine.packets(raw)):
@@ -217,7 +225,9 @@ def checksums(backend):
                 flipped[22 + 7 * k % 6000] ^= 1 << k % 8
                 packet, damaged = bytes(flipped), damaged + 1
             wire.datagram(packet, checksum=checksum)
-        run.finish()
+        wire.settle(run)
+        run.process.send_signal(2)
+        run.finish(130)
         got, there, *_ = recorded(d, fengine, FRAME)
         _, total = counters(run.text())
         assert np.array_equal(got[there], raw[:len(got)][there]) and 0.8 < there.mean() < 0.9, there.mean()
@@ -229,12 +239,14 @@ def small_mtu(backend):
     fengine = packets.ChordCrs()
     with harness.scratch() as d:
         raw = np.random.default_rng(5).integers(0, 256, fengine.shape(2 * FRAME), np.uint8)
-        run = node(d, fengine, backend, 3)
+        run = node(d, fengine, backend)
         wait_until(lambda: "listening" in run.text(), run)
         wire = Wire()
         for k, (*_, packet) in enumerate(fengine.packets(raw)):
             wire.datagram(packet, 1480 if k % 7 == 3 else None)
-        run.finish()
+        wire.settle(run)
+        run.process.send_signal(2)
+        run.finish(130)
         assert "IP fragments came: the MTU on the way is too small" in run.text(), run.text()
         got, there, *_ = recorded(d, fengine, FRAME)
         assert np.array_equal(got[there], raw[:len(got)][there]) and 0.8 < there.mean() < 0.9, there.mean()

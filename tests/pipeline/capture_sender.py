@@ -51,13 +51,19 @@ pipeline:
     return raw.reshape(*raw.shape[:2], -1), sent, result.err
 
 
+def all_sent(text):
+    """How many packets the sender says it has sent."""
+    return sum(int(re.search(rf"packetize: .* packets sent.*", text).group().split(word)[0].split()[-1])
+               for word in (" packets sent", " twice", " foreign"))
+
+
 def check(faults, frame_samples=1024, reordered=False):
     fengine = Crs()
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
-        run = capture(d, fengine, port, frame_samples, "start_sample: 0, idle_s: 1.5", "sample_ns: 5120")
+        run = capture(d, fengine, port, frame_samples, "start_sample: 0", "sample_ns: 5120")
         raw, sent, text = send(d, port, faults)
-        run.finish()
+        run.finish_after(all_sent(text))
         got, there, share, first = recorded(d, fengine, frame_samples)
         by_source, total = counters(run.text())
         assert first == 0 and total["kernel"] == 0, run.text()
@@ -113,10 +119,11 @@ def test_which_source_was_missing():
     lacking = "\n  - {stage: record, name: l, in: packets, format: sources, prefix: lacking}"
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
-        run = capture(d, fengine, port, 1024, "start_sample: 0, idle_s: 1.5", "sample_ns: 5120",
+        run = capture(d, fengine, port, 1024, "start_sample: 0", "sample_ns: 5120",
                       extra=lacking)
-        send(d, port, "faults: {silent_sources: [6], silent_from_s: 0.006, silent_to_s: 0.012, loss: 0.02}")
-        run.finish()
+        *_, text = send(d, port,
+                        "faults: {silent_sources: [6], silent_from_s: 0.006, silent_to_s: 0.012, loss: 0.02}")
+        run.finish_after(all_sent(text))
         got, there, share, first = recorded(d, fengine, 1024)
         with open(os.path.join(d, "lacking_0000000.sources")) as f:
             text = f.read().splitlines()
@@ -166,9 +173,9 @@ def test_flipped_bits_of_headers_do_no_harm():
     fengine = Crs()
     with harness.scratch() as d:
         port = free_port(socket.SOCK_DGRAM)
-        run = capture(d, fengine, port, 1024, "start_sample: 0, idle_s: 1.5", "sample_ns: 5120")
+        run = capture(d, fengine, port, 1024, "start_sample: 0", "sample_ns: 5120")
         raw, sent, said = send(d, port, "faults: {flip: 0.05}")
-        run.finish()
+        run.finish_after(all_sent(said))
         got, there, share, first = recorded(d, fengine, 1024)
         by_source, total = counters(run.text())
         flipped = sum(n["flipped"] for n in sent.values())
@@ -198,7 +205,7 @@ pipeline:
             port = free_port(socket.SOCK_DGRAM)
             run = Running(d, head + f"""
   - {{stage: capture, packet: casm-snap, addresses: "127.0.0.1:{port}", sources: [5, 2], streams: [0],
-     frame_samples: 128, start_sample: 0, idle_s: 1, out: packets}}
+     frame_samples: 128, start_sample: 0, out: packets}}
   - {{stage: unpack, in: packets, pols: 2, {sorting}, out: e}}
   - {{stage: record, in: e, prefix: got}}
 """, name="capture.yaml")
@@ -208,8 +215,7 @@ pipeline:
   - {{stage: packetize, in: e, format: packets, packet: casm-snap, sources: [5, 2], streams: [0], {sorting},
      destinations: [{{address: "127.0.0.1:{port}"}}], speed: 0.02}}
 """
-            harness.run(d, send, name="send.yaml")
-            run.finish()
+            run.finish_after(all_sent(harness.run(d, send, name="send.yaml").err))
             sent, got = (harness.read_e(os.path.join(d, f"{name}_000000.dada")) for name in ("sent", "got"))
             n = len(got[0])
             assert n >= 200 and got[1].mean() > 0.9 and np.array_equal(

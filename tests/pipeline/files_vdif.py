@@ -1,8 +1,10 @@
 """VDIF: what `record` writes, read by a decoder of the test's own; what is wrong with a file, header field by
 header field."""
 import calendar
+import contextlib
 import os
 import shutil
+import socket
 import sys
 
 import numpy as np
@@ -55,15 +57,15 @@ def frames_of(d):
         return other.read_vdif(f.read())
 
 
-def check_frames(frames, e, valid, first, spread, sample_ns=2560, epoch=EPOCH):
+def check_frames(frames, e, valid, first, spread, sample_ns=2560, epoch=EPOCH, bits=4):
     """Every value in its place; a frame for each thread; invalid where nothing is."""
     nchan, npol, ndish = e.shape[1:]
     rate = 10**9 // sample_ns
     got, seen = np.zeros_like(e), np.zeros(len(e), bool)
     for i, f in enumerate(frames):
-        assert f["thread"] == i % (
-            npol * ndish) and f["legacy"] == 0 and f["bits"] == 4 and f["complex"] == 1 and f["version"] == 1
-        assert f["nchan"] == nchan and f["bytes"] == 32 + nchan * spread and f["number"] < rate // spread, f
+        assert f["thread"] == i % (npol * ndish) and f["legacy"] == 0 and f["bits"] == bits
+        assert f["complex"] == 1 and f["version"] == 1 and f["number"] < rate // spread, f
+        assert f["nchan"] == nchan and f["bytes"] == 32 + nchan * spread * bits // 4, f
         ns = unix_second(f) * 10**9 + f["number"] * spread * sample_ns - epoch
         assert ns % sample_ns == 0
         at = ns // sample_ns - first
@@ -190,6 +192,183 @@ def test_refused():
         convert(d, "vdif")
         again = harness.beamring("convert", "--to", "vdif", "in.dada", "to/x", cwd=d)
         assert again.status != 0 and "there already" in again.err, again
+
+
+# --- beams ----------------------------------------------------------------------------------------
+def beams_dada(d, j, bits, first, missing, per=32, sample_ns="2560"):
+    """A recording of J[beam][freq][pol][time] from a frame's first sample on; `missing` [time] are missing in
+    all beams, and in the sidecar."""
+    out = []
+    for a in range(0, j.shape[-1], per):
+        piece = j[..., a:a + per]
+        pairs = np.stack([piece.real, piece.imag], -1).astype(np.int8)
+        out.append(other.pack_int4x2(piece).tobytes() if bits == 4 else pairs.tobytes())
+    keys = {
+        "HEADER": "DADA", "HDR_SIZE": 4096, "DTYPE": f"int{bits}x2", "AXES": "beam,freq,pol,time",
+        "SHAPE": ",".join(map(str, j.shape[:3])) + ",0", "FRAME_SAMPLES": per, "SAMPLE0": first,
+        "SAMPLE_NS": sample_ns, "EPOCH_NS": EPOCH, "WIDTH_MHZ": 0.390625, "FREQ_MHZ":
+        f"400:0.390625:{j.shape[1]}", "BEAMS_XY": ",".join(f"{b / 100},0" for b in range(len(j)))
+    }
+    head = "".join(f"{k} {v}\n" for k, v in keys.items()).encode().ljust(4096, b"\0")
+    write(d, "in.dada", head + b"".join(out))
+    write(d, "in.dada.gaps", "".join(f"{first + t} 1\n" for t in np.flatnonzero(missing)).encode())
+
+
+def beams(bits, nchan=8, ntime=128):
+    """J, 3 beams, missing steps of all of them, and of each: beam 1 is below the horizon for a while."""
+    most = 7 if bits == 4 else 127
+    j = other.noise((3, nchan, 2, ntime), 11, -most, most)
+    valid = np.ones((3, ntime), bool)
+    valid[:, 32:64] = valid[:, 68:72] = valid[1, 80:100] = False
+    j[np.broadcast_to(~valid[:, None, None], j.shape)] = -(most + 1) * (1 + 1j)
+    return j, valid
+
+
+def test_beams():
+    """A file for each beam, a thread for each polarisation, 4 and 8 bits; and back as the field of a dish."""
+    for bits, sample_ns, spread in ((4, 2560, 1), (8, 2560, 1), (8, 1000, 4)):
+        with harness.scratch() as d:
+            j, valid = beams(bits)
+            first = 10**9 // sample_ns // 32 * 32  # the next second begins within
+            beams_dada(d, j, bits, first, ~valid.any(axis=0), sample_ns=str(sample_ns))
+            result = record(d, f"vdif_samples: {spread}", "vdif_station: Cd")
+            assert "npol: 2" in result.err and "each beam has a file" in result.err, result
+            assert "3 files" in result.err, result
+            names = sorted(os.listdir(os.path.join(d, "to")))
+            assert names == [f"x_000000{b}.vdif" for b in range(3)] + ["x_beams.csv"], names
+            for b in range(3):
+                with open(os.path.join(d, f"to/x_000000{b}.vdif"), "rb") as f:
+                    frames = other.read_vdif(f.read())
+                assert {f["station"] for f in frames} == {ord("C") + 256 * ord("d")}
+                e = j[b].transpose(2, 0, 1)[..., None] * valid[b][:, None, None, None]
+                check_frames(frames, e, valid[b], first, spread, sample_ns, bits=bits)
+            stream = (f"stream: {{sample_ns: {sample_ns}, epoch_ns: {EPOCH}, "
+                      "freq_mhz: {first: 400, step: 0.390625, count: 8}}\n")
+            got = replay(d, "to/x_0000001.vdif", stream)
+            e, gvalid = j[1].transpose(2, 0, 1)[..., None], np.repeat(valid[1][:, None], 8, axis=1)
+            same(got, e * gvalid[..., None, None], gvalid, first, EPOCH)
+            assert got[3]["DTYPE"] == f"int{bits}x2"
+            info = harness.beamring("info", "to/x_0000001.vdif", cwd=d)
+            assert "(Cd)" in info.out and f"complex {bits}-bit" in info.out, info
+
+
+def test_beams_are_made():
+    """baseband_beamform's own, as `record` writes them at once and as `convert` does from the recording of
+    them: a channel that is missing alone is refused, or zero."""
+    text = """
+telescope: {name: t, grid: {m: 1, n: 2}, spacing_m: {m: 8, n: 6}, dishes: [[0, 0], [0, 1]]}
+stream: {freq_mhz: {first: 400, step: 0.390625, count: 16}, sample_ns: 2560, epoch_ns: 1600000000000000000}
+pipeline:
+  - {stage: simulate, samples: 300, frame_samples: 64, missing: [{first: 70, count: 5}], seed: 7, out: e}
+  - {stage: baseband_beamform, in: e, out: j, beams: {directions: [[0, 0], [0.1, 0]]}}
+  - {stage: record, in: j, directory: ., prefix: j}
+  - {stage: record, name: v, in: j, directory: ., prefix: v, format: vdif}
+"""
+    with harness.scratch() as d:
+        harness.run(d, text)
+        j, first, _, _ = harness.read_frames(os.path.join(d, "j_000000.dada"))
+        missing = j == 0x88
+        assert missing.any() and (missing == missing[0, 0, 0]).all()
+        j = harness.unpack(j)
+        convert(d, "vdif", source="j_000000.dada")
+        for b in range(2):
+            with open(os.path.join(d, f"v_000000{b}.vdif"), "rb") as f:
+                data = f.read()
+            valid = ~missing[b, 0, 0]
+            check_frames(other.read_vdif(data), (j[b] * valid).transpose(2, 0, 1)[..., None], valid, 0, 1)
+            with open(os.path.join(d, f"to/x_000000{b}.vdif"), "rb") as f:
+                assert f.read() == data
+        with open(os.path.join(d, "j_000000.dada.gaps"), "w") as f:
+            f.write("70 5\n100 1 3 1 0\n200 1 4 1 17\n")
+        result = convert(d, "vdif", source="j_000000.dada", status=1)
+        assert "sample 100 is missing or flagged in some channels" in result.err, result
+        assert "2 samples of a channel" in convert(d, "vdif", "--lossy", source="j_000000.dada").err
+
+
+def packets(sockets):
+    """What has come, by socket: all of it is sent, and waits, when the sender has ended."""
+    got = []
+    for s in sockets:
+        s.setblocking(False)
+        got.append([])
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                got[-1].append(s.recv(1 << 16))
+    return got
+
+
+def test_beams_on_the_wire():
+    """A packet is a VDIF frame: one beam to one destination, two to another, with a number in front or not. A
+    frame of a thread without a sample is marked; other missing samples are zeros, which are counted."""
+    for bits, vtp, samples, spread in ((4, "false", 0, 125), (8, "true", 25, 25)):
+        with harness.scratch() as d, contextlib.ExitStack() as stack:
+            j, valid = beams(bits, 16, 256)
+            first = 390625 // 32 * 32
+            beams_dada(d, j, bits, first, ~valid.any(axis=0))
+            sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+            for s in map(stack.enter_context, sockets):
+                s.bind(("127.0.0.1", 0))
+            to = [f"127.0.0.1:{s.getsockname()[1]}" for s in sockets]
+            result = harness.run(d, f"""
+pipeline:
+  - {{stage: replay, files: in.dada, out: j}}
+  - {{stage: packetize, in: j, format: vdif, vtp: {vtp}, vdif_station: 77, vdif_samples: {samples},
+     destinations: [{{address: "{to[0]}", beams: 1}}, {{address: "{to[1]}", first_beam: 1, beams: 2}}]}}
+""")
+            zeros = 0
+            for got, some in zip(packets(sockets), ([0], [1, 2])):
+                if vtp == "true":
+                    assert [int.from_bytes(p[:8], "little") for p in got] == list(range(len(got)))
+                    got = [p[8:] for p in got]
+                frames = [f for p in got for f in other.read_vdif(p)]
+                assert len(frames) == len(got) and {f["station"] for f in frames} == {77}
+                assert [f["thread"] for f in frames] == [i % (2 * len(some)) for i in range(len(frames))]
+                for k, b in enumerate(some):
+                    mine = [{**f, "thread": f["thread"] - 2 * k} for f in frames if f["thread"] // 2 == k]
+                    number = (np.arange(256) + first) // spread
+                    there = np.array([valid[b, number == n].any() for n in number])
+                    e = (j[b] * valid[b]).transpose(2, 0, 1)[..., None]
+                    check_frames(mine, e, there, first, spread, bits=bits)
+                    whole = len(np.unique(number[there])) * spread
+                    zeros += 2 * 16 * (whole - np.count_nonzero(valid[b]))
+            assert f"{zeros} samples of a channel and polarisation were" in result.err, (zeros, result)
+
+
+def test_beams_on_the_wire_refused():
+    j, valid = beams(8, 12)
+    line = "packetize, in: j, format: vdif, destinations: [{address: '127.0.0.1:9'}]"
+    with harness.scratch() as d:
+        text = f"pipeline:\n  - {{stage: replay, files: in.dada, out: j}}\n  - {{stage: {line}MORE}}\n"
+        for channels, more, word in ((12, "", "power of two"), (8, ", vdif_samples: 3", "divisor"),
+                                     (8, ", vdif_station: C", "vdif_station"),
+                                     (8, ", rate: 1e6, burst: 100", "burst"),
+                                     (8, ", steps: 8", "not for format vdif")):
+            beams_dada(d, j[:, :channels], 8, 0, ~valid[0])
+            result = harness.run(d, text.replace("MORE", more), status=2)
+            assert word in result.err, (word, result)
+        vdif_dada(d, np.zeros((64, 8, 2, 1)), np.ones((64, 8), bool), 0)
+        assert "J[beam]" in harness.run(d, text.replace("MORE", ""), status=2).err
+
+
+def test_beams_refused():
+    """Numbers of channels, rates and stations that VDIF does not have; 8 bits where only 4 go."""
+    j, valid = beams(8, 12)
+    with harness.scratch() as d:
+        beams_dada(d, j, 8, 0, ~valid[0])
+        result = record(d, status=2)
+        assert "the input has 12" in result.err and "count: 3}" in result.err, result
+        for to, word in (("kotekan", "int8x2"), ("guppi", "time"), ("chime", "time")):
+            assert word in convert(d, to, status=2).err
+        convert(d, "dada")
+        got, first, keys, _ = harness.read_frames(os.path.join(d, "to/x_000000.dada"))
+        assert keys["DTYPE"] == "int8x2" and keys["NBIT"] == "8"
+        assert np.array_equal(got[..., 0] + 1j * got[..., 1], j)
+        beams_dada(d, j[:, :8], 8, 0, ~valid[0], sample_ns="5120")
+        assert "195312.5" in record(d, status=2).err
+        beams_dada(d, j[:, :8], 8, 0, ~valid[0])
+        for station in ("C", "Cdx", "65536", "-1"):
+            assert "vdif_station" in record(d, f'vdif_station: "{station}"', status=2).err, station
+        record(d, "vdif_station: 65535")
 
 
 # --- what is wrong with a file --------------------------------------------------------------------

@@ -231,10 +231,11 @@ def read_frames(path):
     down = int(keys.get("DOWNSAMPLE", 1))
     per = int(keys["FRAME_SAMPLES"])
     begin = int(keys["SAMPLE0"])
-    dtype = {"f16": np.float16, "f32": np.float32, "int4x2": np.uint8, "uint8": np.uint8}[keys["DTYPE"]]
+    pairs = keys["DTYPE"] == "int8x2"  # a last axis of 2
+    dtype = {"f16": np.float16, "f32": np.float32, "int8x2": np.int8}.get(keys["DTYPE"], np.uint8)
     raw = np.fromfile(path, np.uint8, offset=size)
     side = int(np.prod([int(x) for x in keys["AUX_SHAPE"].split(",")])) * 4 if "AUX_SHAPE" in keys else 0
-    row = int(np.prod([n for i, n in enumerate(shape) if i != t])) * np.dtype(dtype).itemsize
+    row = int(np.prod([n for i, n in enumerate(shape) if i != t])) * np.dtype(dtype).itemsize * (1 + pairs)
     at, k, parts, sides = 0, begin, [], []
     while at < raw.size:
         end = (k // per + 1) * per
@@ -242,6 +243,7 @@ def read_frames(path):
         steps = min(steps, (raw.size - at - side) // row)
         s = list(shape)
         s[t] = steps
+        s += [2] if pairs else []
         parts.append(raw[at:at + steps * row].view(dtype).reshape(s))
         at += steps * row
         if side:

@@ -47,10 +47,11 @@ def live(zone):
     with harness.scratch() as d:
         describe(d, truth, form, side if zone < 3 else None)
         source = f'stage: capture, addresses: ["127.0.0.1:{port}"], backend: socket, open: 4, ' \
-            "start_sample: 0, idle_s: 4" + (f", sideband: {side}" if zone == 4 else "")
+            "start_sample: 0" + (f", sideband: {side}" if zone == 4 else "")
         run = Running(d, node_text(truth, form, source, f", sideband: {side}" if zone == 3 else ""))
-        fe.send_packets(truth.field, "127.0.0.1", port, 2e6, form)
-        run.finish()
+        rows = fe.packets(truth.field, form)
+        fe.transmit(rows, truth.field.e.shape[0], "127.0.0.1", port, 2e6)
+        run.finish_after(len(rows))
         assert "which sideband" not in run.text(), run.text()
         truth.check(d)
 

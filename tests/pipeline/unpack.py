@@ -4,6 +4,7 @@ sums of powers are sums over what came."""
 import concurrent.futures
 import glob
 import os
+import re
 import socket
 
 import numpy as np
@@ -168,17 +169,17 @@ pipeline:
         port = free_port(socket.SOCK_DGRAM)
         node = Running(d, f"""{telescope}
   - {{stage: capture, {packet}, addresses: "127.0.0.1:{port}", frame_samples: {fs}, open: 4, start_sample: 0,
-     idle_s: 2.5, out: packets}}
+     out: packets}}
   - {{stage: unpack, in: packets, out: got}}
   - {{stage: record, in: got, directory: ., prefix: got}}
 """, name="node.yaml")
-        harness.run(d, f"""{telescope}
+        said = harness.run(d, f"""{telescope}
   - {{stage: simulate, out: e, seed: 3, frame_samples: {fs}, samples: {4 * fs}}}
   - {{stage: record, in: e, directory: ., prefix: sent}}
   - {{stage: packetize, in: e, format: packets, {packet},
      destinations: [{{address: "127.0.0.1:{port}"}}], speed: {4 * fs * 5.12e-6 / 0.4}}}
 """, name="send.yaml")
-        node.finish()
+        node.finish_after(int(re.search(r"(\d+) packets sent", said.err).group(1)))
         sent, got = read(d, "sent"), read(d, "got")
         assert len(got[0]) == len(sent[0]) and (got[1] == 255).all(), (fengine.name, node.text())
         assert np.array_equal(got[0], sent[0]), fengine.name

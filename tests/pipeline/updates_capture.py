@@ -47,15 +47,15 @@ def test_by_the_frame():
             if not isinstance(how, str):
                 each = [f"{{at: {{sample: {s}}}, stages: {{capture: {{absent: {ids}}}}}}}" for s, ids in how]
                 absent, top = "", f"updates: [{', '.join(each)}]"
-            more = f"{absent}start_sample: 0, hold_samples: {FS}, idle_s: 1.5"
+            more = f"{absent}start_sample: 0, hold_samples: {FS}"
             runs[name] = d, capture(d, FENGINE, port, FS, more, control=top)
             senders.append(Sender(port, 800))
         for packet in in_disorder(raw):
             for sender in senders:
                 sender.send(packet)
         got = {}
-        for name, (d, run) in runs.items():
-            run.finish()
+        for (name, (d, run)), sender in zip(runs.items(), senders):
+            run.finish_after(sender.sent)
             got[name] = *recorded(d, FENGINE, FS), counters(run.text()), run.text()
         for name, (_, absent) in cases.items():
             data, there, share, first, (by_source, total), text = got[name]

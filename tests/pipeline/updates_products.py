@@ -157,13 +157,16 @@ def test_dump():
   - {stage: replay, files: field_000000.dada, loop: 0, realtime: true, out: played}
   - {stage: upchannelize, name: up, in: played, out: field, factor: 1, gain: 1, device: cpu}
   - {stage: dump, in: {from: field, history: {seconds: 1.2}}, directory: dumps, format: %s}
+  - {stage: t_sink, name: gate, in: played, check: false, halt_at: 117187, halt_until: go}
+  - {stage: t_sink, name: end, in: played, check: false, halt_at: 400000, halt_until: end}
 """ % form
-        with dump_common.dump_node(text, filled=0.3) as (n, _):
+        with dump_common.dump_node(text, filled=0.3) as (n, _):  # the stream halts until `go` is there
             begin = n.newest() // dump_common.FRAME * dump_common.FRAME + 100000
             for i in range(3):
                 answer = n.post("/v1/update", json.dumps({"id": f"u{i}", "at": {"sample": begin + 20000 * i},
                                                           "stages": {"up": {"gain": i + 2}}}))
                 assert answer.code == 202, answer.text
+            n.go()
             n.wait_past(begin + 60000)
             start_ns = dump_common.EPOCH_NS + (begin + 10000) * dump_common.SAMPLE_NS
             n.dump(id=1, start={"time_ns": start_ns}, duration_s=20000 * dump_common.SAMPLE_NS * 1e-9, dm=0)
@@ -179,6 +182,7 @@ def test_dump():
                 assert tokens(value)[0] == [("up", begin, "u0"), ("up", begin + 20000, "u1")], (value, begin)
                 said = harness.beamring("info", path).out
                 assert f"up from sample {begin} on: u0" in said and f"{begin + 20000} on: u1" in said, said
+            open(os.path.join(n.directory, "end"), "w").close()
             n.end()
 
 

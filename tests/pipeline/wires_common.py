@@ -1,10 +1,14 @@
 """Shared by the tests of the network formats: pipelines in the background, recordings, streams to send."""
 import json
 import os
+import random
+import re
+import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import numpy as np
 import yaml
@@ -99,10 +103,27 @@ def l0_head(first=0, duration=0.02):
     return L0_HEAD.replace("FIRST", str(first)).replace("DURATION", str(duration))
 
 
+_held = []
+
+
 def free_port(kind=socket.SOCK_STREAM):
-    with socket.socket(socket.AF_INET, kind) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that no other test gets while this one runs, nor, by chance, any socket without a port of its
+    own: it lies below those that the kernel gives. The lock is a name in the abstract namespace, which goes
+    with the process."""
+    while True:
+        port, lock = random.randrange(20000, 32000), socket.socket(socket.AF_UNIX)
+        try:
+            lock.bind(f"\0beamring test port {port}")
+            with socket.socket(socket.AF_INET, kind) as s:
+                s.bind(("0.0.0.0", port))
+        except OSError:
+            lock.close()
+            continue
+        _held.append(lock)
+        return port
+
+
+REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 
 
 class Running:
@@ -115,7 +136,8 @@ class Running:
         self.log = open(path + ".err", "w+")
         self.stats = path + ".json"
         self.process = subprocess.Popen(
-            [os.path.abspath(harness.PROGRAM), "run", name, "--stats", self.stats], cwd=directory,
+            [os.path.abspath(harness.PROGRAM), "run", name, "--stats", self.stats, "--control",
+             "127.0.0.1:0"], cwd=directory,
             stdout=subprocess.DEVNULL, stderr=self.log)
         until = time.time() + 20
         while "listening on port" not in self.text():
@@ -124,6 +146,28 @@ class Running:
 
     def text(self):
         return open(self.log.name).read()
+
+    def ask(self, path):
+        url = re.search(r"control: (http://[0-9.:]+/)", self.text()).group(1)
+        with urllib.request.urlopen(url + path, timeout=60) as answer:
+            return answer.read().decode()
+
+    def counted(self):
+        """What its `capture` has counted so far, by source or interface: {reason: n}."""
+        return next(s["counted"] for s in json.loads(self.ask("v1/stages?now"))["stages"] if "counted" in s)
+
+    def packets(self, reasons=REASONS):
+        return sum(n for source in self.counted().values() for reason, n in source.items()
+                   if reason in reasons)
+
+    def finish_after(self, packets):
+        """Ends it once it has counted so many packets, however long they take: nobody's silence ends it."""
+        until = time.time() + 60
+        while (n := self.packets()) < packets:
+            assert time.time() < until, f"{n} of {packets} packets came: {self.text()}"
+            time.sleep(0.01)
+        self.process.send_signal(signal.SIGINT)
+        return self.finish(130)
 
     def finish(self, status=0, timeout=60):
         assert self.process.wait(timeout) == status, self.text()

@@ -88,7 +88,7 @@ def test_kotekan_bad_peers():
     bad += [(whole[:n], "broken") for n in (1, 7, 8, 9, 500, 8 + 21119, 8 + 21120, len(whole) - 1)]
     with harness.scratch() as d:
         port = free_port()
-        run = kotekan_receiver(d, port, "idle_s: 2, handshake_s: 1, max_frame_bytes: 100000000")
+        run = kotekan_receiver(d, port, "until_closed: true, handshake_s: 3, max_frame_bytes: 100000000")
         want = {"malformed": 0, "broken": 0}
         with socket.create_connection(("127.0.0.1", port)) as s, socket.create_connection(
             ("127.0.0.1", port)) as slow:
@@ -98,7 +98,7 @@ def test_kotekan_bad_peers():
                 for data, counter in bad[n::40]:
                     want[counter] += 1
                     turned_away(port, data, then_ends=counter == "broken")
-            time.sleep(1.2)
+            assert slow.recv(1) == b""
         run.finish()
         e, valid, first, _ = harness.read_e(os.path.join(d, "r_000000.dada"))
         assert first == 0 and valid.all() and np.array_equal(e, harness.unpack(raw))

@@ -3,7 +3,7 @@
 
 #include "buffers/output.h"
 #include "formats/common/text.h"
-#include "formats/uvh5/apparent.h"
+#include "formats/sky/coordinates.h"
 #include "runtime/graph/graph.h"
 #include "tools/beamring/commands.h"
 
@@ -14,11 +14,9 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: beamring calibrate VIS... --source RA,DEC|sun | --direction X,Y [options]\n"
+    "usage: beamring calibrate VIS... --source RA,DEC|sun|moon | --direction X,Y | --azel A,E [options]\n"
     "VIS are UVH5 files, or DADA recordings of what `correlate` makes. `beamring help calibrate` lists the\n"
     "options.\n";
-
-static const double radians = 0.017453292519943295;
 
 static int wrong(const char *format, const char *value)
 {
@@ -26,30 +24,6 @@ static int wrong(const char *format, const char *value)
     fprintf(stderr, format, value);
     fputc('\n', stderr);
     return 2;
-}
-
-/* "83.63" or "-22:00:52.1" in units of the first number; false where it is neither. */
-static bool read_angle(const char *text, double *value, bool *parts)
-{
-    double part[3] = {0}, unit = 1, sum = 0;
-    int count = 0;
-    char copy[64], *rest = copy;
-    if (strlen(text) >= sizeof copy) return false;
-    strcpy(copy, text);
-    bool negative = copy[0] == '-';
-    if (copy[0] == '-' || copy[0] == '+') rest++;
-    while (rest != NULL && count < 3) {
-        char *colon = strchr(rest, ':');
-        if (colon != NULL) *colon++ = '\0';
-        if (text_real(rest, &part[count]) != 0 || part[count] < 0 || (count > 0 && part[count] >= 60))
-            return false;
-        sum += part[count++] * unit;
-        unit /= 60;
-        rest = colon;
-    }
-    *value = negative ? -sum : sum;
-    *parts = count > 1;
-    return rest == NULL;
 }
 
 /* "A,B" into two texts; false where it is not two. */
@@ -63,42 +37,41 @@ static bool halves(const char *text, char *first, char *second, size_t size)
     return strchr(second, ',') == NULL;
 }
 
-static int read_source(const char *text, struct source_place *place)
+/* One of several --source, or the one --direction or --azel. */
+static int read_place(const char *option, const char *text, struct source_place *place)
 {
-    char ra[64], dec[64];
-    bool hours = false, ignored;
-    place->on_sky = true;
-    place->sun = strcmp(text, "sun") == 0;
-    if (!place->sun && (!halves(text, ra, dec, sizeof ra) || !read_angle(ra, &place->ra, &hours) ||
-                        !read_angle(dec, &place->dec, &ignored)))
+    char first[64] = "", second[64] = "", message[BR_ERROR_LENGTH + 64];
+    bool on_sky = strcmp(option, "--source") == 0, plain = false;
+    double a, b;
+    struct br_error error = {0};
+    struct sky_source *source = &place->source[place->nsources];
+    if (place->nsources > 0 && (!on_sky || !source_on_sky(place)))
+        return wrong("%s",
+                     "both --source and --direction or --azel; expected one of them, or several --source");
+    if (place->nsources++ == MAX_SOURCES) return wrong("--source '%s': expected at most 16 of them", text);
+    bool two = halves(text, first, second, sizeof first);
+    int status = BR_E_INVALID;
+    if (on_sky && !apparent_is_there())
+        br_fail(
+            &error, status,
+            "this beamring was built without ERFA (liberfa-dev), which knows where the sky stands; give a "
+            "--direction");
+    else if (on_sky)
+        status = two ? sky_radec(source, first, second, &plain, &error) : sky_named(source, text, &error);
+    else if (!two || text_real(first, &a) != 0 || text_real(second, &b) != 0)
+        br_fail(&error, status, "expected %s",
+                option[2] == 'd' ? "X,Y, direction cosines to the north (m) and to the east (n)"
+                                 : "AZIMUTH,ALTITUDE in degrees, the azimuth from north over east");
+    else
+        status = option[2] == 'd' ? sky_xy(source, a, b, &error) : sky_azel(source, a, b, &error);
+    if (status == BR_OK) return 0;
+    if (on_sky && apparent_is_there())
         return wrong(
-            "--source '%s': expected RA,DEC, in degrees (83.633,22.014) or as 05:34:31.9,+22:00:52, or "
-            "sun",
+            "--source '%s': expected RA,DEC, in degrees (83.633,22.014) or as 05:34:31.9,+22:00:52, with "
+            "0 to 360 degrees (24 h) and -90 to 90, or sun or moon",
             text);
-    if (hours) place->ra *= 15;
-    if (!(place->ra >= 0 && place->ra <= 360 && fabs(place->dec) <= 90))
-        return wrong(
-            "--source '%s': expected a right ascension of 0 to 360 degrees (24 h) and a declination of "
-            "-90 to 90",
-            text);
-    place->ra *= radians;
-    place->dec *= radians;
-    if (apparent_is_there()) return 0;
-    return wrong(
-        "--source '%s': this beamring was built without ERFA (liberfa-dev), which knows where the sky "
-        "stands; give a --direction",
-        text);
-}
-
-static int read_direction(const char *text, struct source_place *place)
-{
-    char x[64], y[64];
-    if (!halves(text, x, y, sizeof x) || text_real(x, &place->x) != 0 || text_real(y, &place->y) != 0)
-        return wrong("--direction '%s': expected X,Y, direction cosines to the north (m) and to the east (n)",
-                     text);
-    if (hypot(place->x, place->y) > 1)
-        return wrong("--direction '%s': it is below the horizon: x^2 + y^2 is more than 1", text);
-    return 0;
+    snprintf(message, sizeof message, "%s '%%s': %s", option, error.text);
+    return wrong(message, text);
 }
 
 static int read_number(const char *option, const char *text, double least, double most, double *value)
@@ -120,7 +93,7 @@ static int read_at(const char *text)
 }
 
 /* One option with its value. */
-static int read_option(struct calibrate_request *r, const char *name, const char *value, bool *direction)
+static int read_option(struct calibrate_request *r, const char *name, const char *value)
 {
     static const struct text_option {
         const char *name;
@@ -132,6 +105,7 @@ static int read_option(struct calibrate_request *r, const char *name, const char
         {"--post", offsetof(struct calibrate_request, post)},
         {"--stages", offsetof(struct calibrate_request, stages)},
         {"--token-file", offsetof(struct calibrate_request, token_file)},
+        {"--eop", offsetof(struct calibrate_request, eop)},
     };
     double number = -1;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -139,14 +113,11 @@ static int read_option(struct calibrate_request *r, const char *name, const char
             memcpy((char *)r + texts[i].offset, &value, sizeof value);
             return 0;
         }
-    if (strcmp(name, "--source") == 0) {
-        r->source = value;
-        return read_source(value, &r->place);
-    }
-    if (strcmp(name, "--direction") == 0) {
-        *direction = true;
-        if (r->source == NULL) r->source = value;
-        return read_direction(value, &r->place);
+    if (strcmp(name, "--source") == 0 || strcmp(name, "--direction") == 0 || strcmp(name, "--azel") == 0) {
+        if (r->place.nsources > 0)
+            snprintf(r->source + strlen(r->source), sizeof r->source - strlen(r->source), " or ");
+        snprintf(r->source + strlen(r->source), sizeof r->source - strlen(r->source), "%s", value);
+        return read_place(name, value, &r->place);
     }
     if (strcmp(name, "--sideband") == 0) {
         r->sideband = br_sideband_named(value);
@@ -173,7 +144,6 @@ static int read_option(struct calibrate_request *r, const char *name, const char
 
 static int read_arguments_of(int argc, char **argv, struct calibrate_request *r)
 {
-    bool direction = false;
     *r = (struct calibrate_request){
         .file = argv + 1,
         .place.ut1_utc_s = NAN,
@@ -191,17 +161,15 @@ static int read_arguments_of(int argc, char **argv, struct calibrate_request *r)
         }
         const char *equals = strchr(argv[i], '='), *value = equals != NULL ? equals + 1 : argv[i + 1];
         snprintf(name, sizeof name, "%.*s", (int)(equals != NULL ? equals - argv[i] : 31), argv[i]);
-        int status = read_option(r, name, value != NULL ? value : "", &direction);
+        int status = read_option(r, name, value != NULL ? value : "");
         if (status != 0) return status;
         if (value == NULL) return wrong("%s needs a value", name);
         if (equals == NULL) i++;
     }
-    if (r->nfiles == 0 || (r->source == NULL)) {
+    if (r->nfiles == 0 || r->place.nsources == 0) {
         fputs(usage, stderr);
         return 2;
     }
-    if (direction && r->place.on_sky)
-        return wrong("%s", "both --source and --direction; expected one of them");
     if (r->post == NULL && (r->at != NULL || r->stages != NULL || r->token_file != NULL))
         return wrong("%s goes with --post URL", r->at != NULL       ? "--at"
                                                 : r->stages != NULL ? "--stages"
@@ -229,6 +197,17 @@ static int read_telescope(const char *path, struct br_config **config, struct br
     return wrong("%s has no `telescope:` with dishes", path);
 }
 
+/* The file of --eop, or the telescope's. Returns 0, or 2 after a message. */
+static int read_eop(struct calibrate_request *r, const struct br_telescope *telescope, struct eop *eop)
+{
+    struct br_error error = {0};
+    const char *path = r->eop != NULL ? r->eop : telescope != NULL ? telescope->eop : NULL;
+    if (path == NULL || !source_on_sky(&r->place)) return 0;
+    if (eop_read(eop, path, &error) != BR_OK) return wrong("%s", error.text);
+    r->place.eop = eop;
+    return 0;
+}
+
 static int write_file(const struct calibrate_request *r, const struct visibilities *v,
                       const struct calibration *c, uint64_t digest, struct br_error *error)
 {
@@ -245,10 +224,7 @@ static int write_file(const struct calibrate_request *r, const struct visibiliti
     }
     char source[192], polarisations[16];
     snprintf(source, sizeof source, "%s%.150s",
-             r->place.sun      ? ""
-             : r->place.on_sky ? "source "
-                               : "direction ",
-             r->source);
+             r->place.source[0].kind > SKY_RADEC ? "" : calibrate_place_kind(&r->place), r->source);
     snprintf(polarisations, sizeof polarisations, "%s%s%s", v->shape.pol[0], c->npol > 1 ? " " : "",
              v->shape.pol[1]);
     struct gains_file file = {.nfreq = c->nfreq,
@@ -326,11 +302,14 @@ int cmd_calibrate(int argc, char **argv)
     struct calibration calibration = {0};
     struct br_config *config = NULL;
     struct br_graph graph = {0};
+    struct eop eop = {0};
     int status = read_arguments_of(argc, argv, &request);
     if (status == 0 && request.telescope != NULL) status = read_telescope(request.telescope, &config, &graph);
+    if (status == 0) status = read_eop(&request, graph.telescope, &eop);
     if (status == 0) status = calibrate(&request, graph.telescope, &visibilities, &calibration);
     calibration_free(&calibration);
     visibilities_free(&visibilities);
+    eop_free(&eop);
     br_config_free(config);
     return status;
 }

@@ -11,7 +11,8 @@ struct calibrate_request {
     struct source_place place;
     enum br_sideband sideband; /* that is stated; unknown: the files' */
     struct calibration_options options;
-    const char *source, *telescope, *out, *plot;
+    char source[512]; /* as it was given */
+    const char *telescope, *eop, *out, *plot;
     const char *post, *at, *stages, *token_file;
     bool overwrite;
 };
@@ -19,6 +20,9 @@ struct calibrate_request {
 /* Prints what was averaged, a row for each polarisation, and what was flagged. */
 void calibrate_report(const struct calibrate_request *request, const struct visibilities *v,
                       const struct calibration *c);
+
+/* What stands before the source's name in a sentence: "the ", "source ", "direction ". */
+const char *calibrate_place_kind(const struct source_place *place);
 
 /* Says once what the files do not say, and what was left out of them. */
 void calibrate_warn_inputs(const struct visibilities *v);

@@ -80,9 +80,10 @@ static void print_flagged(const struct visibilities *v, const struct calibration
     }
 }
 
-static const char *place_kind(const struct source_place *place)
+const char *calibrate_place_kind(const struct source_place *place)
 {
-    return place->sun ? "the" : place->on_sky ? "source" : "direction";
+    enum sky_kind kind = place->source[0].kind;
+    return kind == SKY_FIXED ? "direction " : kind == SKY_RADEC ? "source " : "the ";
 }
 
 void calibrate_warn_inputs(const struct visibilities *v)
@@ -110,17 +111,17 @@ void calibrate_warn_winding(const struct calibrate_request *r, const struct visi
             p, pol, w->coherence);
     if (w->mirror)
         fprintf(stderr,
-                "in the mirror image of the direction given, and less (%.2f) for %s %s. The visibilities "
+                "in the mirror image of the direction given, and less (%.2f) for %s%s. The visibilities "
                 "are probably conjugated: the sideband of the stream, or the phases of the file, are the "
                 "other way round\n",
-                w->given, place_kind(&r->place), r->source);
+                w->given, calibrate_place_kind(&r->place), r->source);
     else
         fprintf(stderr,
                 "at direction cosines %.4f north, %.4f east (azimuth %.1f, elevation %.1f degrees, or an "
-                "alias of it), and less (%.2f) for %s %s. Check the direction, the time and the "
+                "alias of it), and less (%.2f) for %s%s. Check the direction, the time and the "
                 "positions\n",
                 w->s[0], w->s[1], fmod(atan2(w->s[1], w->s[0]) * 180 / M_PI + 360, 360),
-                asin(fmin(w->s[2], 1)) * 180 / M_PI, w->given, place_kind(&r->place), r->source);
+                asin(fmin(w->s[2], 1)) * 180 / M_PI, w->given, calibrate_place_kind(&r->place), r->source);
 }
 
 void calibrate_report(const struct calibrate_request *r, const struct visibilities *v,
@@ -136,8 +137,9 @@ void calibrate_report(const struct calibrate_request *r, const struct visibiliti
            v->shape.telescope, c->ndishes, c->npol, c->npol == 1 ? "" : "s", c->nfreq,
            c->nfreq == 1 ? "" : "s", v->freq_mhz[0], calibrate_sideband(v),
            v->shape.sideband == BR_SIDEBAND_UNKNOWN ? " (taken)" : "");
-    printf("%s %s: %zu integration%s, %s to %s UTC", place_kind(&r->place), r->source, v->nintegrations,
-           v->nintegrations == 1 ? "" : "s", text_utc_format(from, begin), text_utc_format(to, end));
+    printf("%s%s: %zu integration%s, %s to %s UTC", calibrate_place_kind(&r->place), r->source,
+           v->nintegrations, v->nintegrations == 1 ? "" : "s", text_utc_format(from, begin),
+           text_utc_format(to, end));
     if (v->lowest <= 1) printf(", at least %.1f degrees above the horizon", asin(v->lowest) * 180 / M_PI);
     printf("\n\npol     channels   good inputs    dead  weak misfit  S/N of a visibility   residual/noise\n");
     for (size_t p = 0; p < c->npol; p++) print_polarisation(c, p, v->shape.pol[p]);

@@ -178,6 +178,27 @@ static int print_json(const struct loaded *loaded, int status)
     return json_print(document);
 }
 
+static double extent(const struct br_telescope *t, int axis)
+{
+    double low = t->position[0][axis], high = low;
+    for (size_t d = 1; d < t->ndishes; d++) {
+        low = fmin(low, t->position[d][axis]);
+        high = fmax(high, t->position[d][axis]);
+    }
+    return high - low;
+}
+
+static void print_telescope(const struct br_telescope *t)
+{
+    printf("telescope %s: %u dishes", t->name, t->ndishes);
+    if (t->dishes != NULL)
+        printf(" on a %u x %u grid, spacing %g x %g m\n\n", t->grid_m, t->grid_n, t->spacing_m_m,
+               t->spacing_n_m);
+    else
+        printf(" within %.4g m east-west, %.4g m north-south and %.4g m in height\n\n", extent(t, 0),
+               extent(t, 1), extent(t, 2));
+}
+
 static int check(const struct arguments *a, struct br_ranks *ranks)
 {
     struct loaded loaded;
@@ -188,10 +209,7 @@ static int check(const struct arguments *a, struct br_ranks *ranks)
     } else if (status == 0) {
         const struct br_graph *graph = loaded.graph;
         size_t nedges = br_graph_nedges(graph);
-        if (graph->telescope != NULL)
-            printf("telescope %s: %u dishes on a %u x %u grid, spacing %g x %g m\n\n", graph->telescope->name,
-                   graph->telescope->ndishes, graph->telescope->grid_m, graph->telescope->grid_n,
-                   graph->telescope->spacing_m_m, graph->telescope->spacing_n_m);
+        if (graph->telescope != NULL) print_telescope(graph->telescope);
         for (size_t i = 0; i < nedges; i++) print_edge(br_graph_edge(graph, i));
         printf("\nstages: %zu%s, queues: %zu\n", graph->nstages,
                graph->nstages > graph->nfile ? " (with transfers)" : "", nedges);

@@ -90,8 +90,10 @@ static const struct option receive_options[] = {
     {0},
 };
 static const struct option calibrate_options[] = {
-    {"--source", "RA,DEC|sun", "of the source, ICRS: 83.633,22.014 (degrees) or 05:34:31.9,+22:00:52", NULL},
+    {"--source", "RA,DEC|sun|moon",
+     "ICRS: 83.633,22.014 (degrees) or 05:34:31.9,+22:00:52; of several, the first that is up", NULL},
     {"--direction", "X,Y", "instead: direction cosines to the north (m) and to the east (n)", NULL},
+    {"--azel", "A,E", "instead: azimuth from north over east, and altitude, in degrees", NULL},
     {"--sideband", "upper|lower", "that the stream held, where the files do not say it", NULL},
     {"--telescope", "FILE", "where the dishes stand, for DADA recordings: any file with `telescope:`", NULL},
     {"--ref-input", "N", "the dish whose phase is 0; default: one that is good in most channels", NULL},
@@ -102,6 +104,7 @@ static const struct option calibrate_options[] = {
     {"--at", "now|sample:N|time:NS", "from when on: a base sample, or Unix time in ns (now)", NULL},
     {"--stages", "NAME:PARAMETER,...", "of the node, to which they go; default: all that take gains", NULL},
     {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
+    {"--eop", "FILE", "the Earth's orientation, finals2000A.all; default: the telescope's `eop:`", NULL},
     {"--ut1-utc", "S", "UT1 - UTC of the day, for --source (that of a UVH5 file, or 0)", NULL},
     {"--min-snr", "X", "of a gain; a channel below has no result (5)", NULL},
     {"--max-residual", "X", "of an input, times the median of all; above it is flagged (3)", NULL},

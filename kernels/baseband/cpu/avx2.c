@@ -149,4 +149,56 @@ AVX2 void br_baseband_octet_avx2(const struct octet_job *job)
                 memcpy(job->out + b * job->out_stride + t, &rows[b], times);
     }
 }
+
+/* The same with samples of int8 + int8. */
+AVX2 void br_baseband_octet8_avx2(const struct octet_job *job)
+{
+    const __m256i most = _mm256_set1_epi32(127), least = _mm256_set1_epi32(-127),
+                  byte = _mm256_set1_epi32(255);
+    const __m256i shift = _mm256_load_si256((const __m256i *)(const void *)job->shift);
+    size_t row = job->chunks * CHUNK * 2;
+    __m256i within = _mm256_setzero_si256(); /* counts down the components that were not clamped */
+    size_t counted = 0;
+    for (size_t t = 0; t < job->times; t += 3) {
+        __m256i total[6];
+        three_times(total, job, job->field + t * row);
+        for (size_t i = 0; i < 3 && t + i < job->times; i++) {
+            uint8_t *sample = job->out + 2 * (t + i);
+            if (job->valid && !job->valid[t + i]) {
+                for (size_t b = 0; b < job->beams; b++) memset(sample + b * job->out_stride, 0x80, 2);
+                continue;
+            }
+            __m256i re = _mm256_srav_epi32(total[2 * i], shift),
+                    im = _mm256_srav_epi32(total[2 * i + 1], shift);
+            __m256i re127 = _mm256_max_epi32(_mm256_min_epi32(re, most), least);
+            __m256i im127 = _mm256_max_epi32(_mm256_min_epi32(im, most), least);
+            within = _mm256_add_epi32(within, _mm256_cmpeq_epi32(re, re127));
+            within = _mm256_add_epi32(within, _mm256_cmpeq_epi32(im, im127));
+            counted += 2;
+            uint32_t both[OCTET];
+            _mm256_storeu_si256((__m256i *)(void *)both,
+                                _mm256_or_si256(_mm256_and_si256(re127, byte),
+                                                _mm256_slli_epi32(_mm256_and_si256(im127, byte), 8)));
+            for (size_t b = 0; b < job->beams; b++) memcpy(sample + b * job->out_stride, &both[b], 2);
+        }
+    }
+    int32_t not_clamped[OCTET];
+    _mm256_storeu_si256((__m256i *)(void *)not_clamped, within);
+    for (size_t b = 0; b < job->beams; b++) job->clamped[b] += counted - (uint64_t) - (int64_t)not_clamped[b];
+}
+
+AVX2 void br_baseband_powers_avx2(const struct octet_job *job)
+{
+    size_t row = job->chunks * CHUNK * 2;
+    for (size_t t = 0; t < job->times; t += 3) {
+        __m256i total[6];
+        three_times(total, job, job->field + t * row);
+        for (size_t i = 0; i < 3 && t + i < job->times; i++) {
+            __m256 re = _mm256_cvtepi32_ps(total[2 * i]), im = _mm256_cvtepi32_ps(total[2 * i + 1]);
+            __m256 power = _mm256_add_ps(_mm256_mul_ps(re, re), _mm256_mul_ps(im, im));
+            if (job->valid && !job->valid[t + i]) power = _mm256_setzero_ps();
+            _mm256_storeu_ps(job->power + (t + i) * OCTET, power);
+        }
+    }
+}
 #endif

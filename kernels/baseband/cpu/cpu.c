@@ -21,32 +21,68 @@ static void unpack_portable(uint8_t *field, const uint8_t *e, size_t ndishes)
     }
 }
 
-static inline int32_t round_shift_clamp(int32_t sum, int32_t shift, uint64_t *clamped)
+static inline int32_t round_shift_clamp(int32_t sum, int32_t shift, int32_t most, uint64_t *clamped)
 {
     int32_t value = sum >> shift; /* arithmetic on every compiler we build with */
-    if (value > 7 || value < -7) ++*clamped;
-    return value > 7 ? 7 : value < -7 ? -7 : value;
+    if (value > most || value < -most) ++*clamped;
+    return value > most ? most : value < -most ? -most : value;
 }
 
-static void octet_portable(const struct octet_job *job)
+/* sum[re, im][beam] of one time. */
+static void sum_portable(const struct octet_job *job, size_t t, int32_t sum[2 * OCTET])
 {
     size_t pairs = job->chunks * (CHUNK / 2);
+    const uint8_t *e = job->field + t * pairs * 4;
+    const int8_t *w = job->weights;
+    memcpy(sum, job->offset, 2 * OCTET * sizeof *sum);
+    for (size_t pair = 0; pair < pairs; pair++, e += 4, w += 8 * OCTET)
+        for (size_t i = 0; i < 2 * OCTET; i++)
+            sum[i] += w[4 * i] * e[0] + w[4 * i + 1] * e[1] + w[4 * i + 2] * e[2] + w[4 * i + 3] * e[3];
+}
+
+static inline void octet_portable(const struct octet_job *job, int32_t most)
+{
+    size_t bytes = most > 7 ? 2 : 1;
     for (size_t t = 0; t < job->times; t++) {
-        const uint8_t *e = job->field + t * pairs * 4;
-        const int8_t *w = job->weights;
         int32_t sum[2 * OCTET];
-        if (job->valid && !job->valid[t]) {
-            for (size_t b = 0; b < job->beams; b++) job->out[b * job->out_stride + t] = 0x88;
-            continue;
-        }
-        memcpy(sum, job->offset, sizeof sum);
-        for (size_t pair = 0; pair < pairs; pair++, e += 4, w += 8 * OCTET)
-            for (size_t i = 0; i < 2 * OCTET; i++)
-                sum[i] += w[4 * i] * e[0] + w[4 * i + 1] * e[1] + w[4 * i + 2] * e[2] + w[4 * i + 3] * e[3];
+        bool there = !job->valid || job->valid[t];
+        if (there) sum_portable(job, t, sum);
         for (size_t b = 0; b < job->beams; b++) {
-            int32_t re = round_shift_clamp(sum[b], job->shift[b], &job->clamped[b]);
-            int32_t im = round_shift_clamp(sum[OCTET + b], job->shift[b], &job->clamped[b]);
-            job->out[b * job->out_stride + t] = (uint8_t)((re & 15) | (im & 15) << 4);
+            uint8_t *out = job->out + b * job->out_stride + t * bytes;
+            int32_t re = there ? round_shift_clamp(sum[b], job->shift[b], most, &job->clamped[b]) : -most - 1,
+                    im = there ? round_shift_clamp(sum[OCTET + b], job->shift[b], most, &job->clamped[b])
+                               : -most - 1;
+            if (bytes == 2) {
+                out[0] = (uint8_t)re;
+                out[1] = (uint8_t)im;
+            } else {
+                out[0] = (uint8_t)((re & 15) | (im & 15) << 4);
+            }
+        }
+    }
+}
+
+static void octet4_portable(const struct octet_job *job)
+{
+    octet_portable(job, 7);
+}
+
+static void octet8_portable(const struct octet_job *job)
+{
+    octet_portable(job, 127);
+}
+
+static void powers_portable(const struct octet_job *job)
+{
+    for (size_t t = 0; t < job->times; t++) {
+        int32_t sum[2 * OCTET];
+        float *power = job->power + t * OCTET;
+        memset(power, 0, OCTET * sizeof *power);
+        if (job->valid && !job->valid[t]) continue;
+        sum_portable(job, t, sum);
+        for (size_t b = 0; b < OCTET; b++) {
+            float re = (float)sum[b], im = (float)sum[OCTET + b], xx = re * re, yy = im * im;
+            power[b] = xx + yy;
         }
     }
 }
@@ -68,7 +104,7 @@ static void arrange(struct br_baseband *plan, const struct br_baseband_params *p
                 sum_re += w[2 * d] - w[2 * d + 1];
                 sum_im += w[2 * d] + w[2 * d + 1];
             }
-            int32_t half = s ? (int32_t)1 << (s - 1) : 0;
+            int32_t half = s && !plan->power ? (int32_t)1 << (s - 1) : 0;
             plan->offset[octet * 2 * OCTET + lane] = half - 8 * sum_re;
             plan->offset[octet * 2 * OCTET + OCTET + lane] = half - 8 * sum_im;
             plan->shift[octet * OCTET + lane] = s;
@@ -84,7 +120,7 @@ static int make_scratch(struct br_baseband *plan, size_t row)
     for (unsigned i = 0; i < workers; i++) {
         struct baseband_scratch *s = &plan->scratch[i];
         s->field = br_aligned_zeros(plan->block * row, 1);
-        s->bytes = br_aligned_zeros(plan->block * OCTET, 1);
+        s->bytes = br_aligned_zeros(plan->block * OCTET, 2);
         s->valid = br_aligned_zeros(plan->block, 1);
         s->clamped = br_aligned_zeros(plan->octets * OCTET, sizeof *s->clamped);
         if (!s->field || !s->bytes || !s->valid || !s->clamped) return -1;
@@ -98,22 +134,26 @@ int br_baseband_cpu_create(struct br_baseband *plan, const struct br_baseband_pa
     plan->chunks = (plan->ndishes + CHUNK - 1) / CHUNK;
     size_t row = plan->chunks * CHUNK * 2, octets = plan->weight_channels * plan->npol * plan->octets;
     plan->block = TIMES;
-    while (plan->block > 24 && plan->block * row > FIELD_BYTES) plan->block -= 24;
+    /* of a plan that integrates whole groups */
+    size_t step = plan->power ? TIMES / 2 : TIMES / 4;
+    while (plan->block > step && plan->block * row > FIELD_BYTES) plan->block -= step;
 
     plan->weights = br_aligned_zeros(octets * row * OCTET * 2, 1);
     plan->offset = br_aligned_zeros(octets * 2 * OCTET, sizeof *plan->offset);
     plan->shift = br_aligned_zeros(octets * OCTET, sizeof *plan->shift);
     if (!plan->weights || !plan->offset || !plan->shift || make_scratch(plan, row) != 0) return -1;
     plan->unpack = unpack_portable;
-    plan->octet = octet_portable;
+    plan->octet = plan->power ? powers_portable : plan->bits == 8 ? octet8_portable : octet4_portable;
 #if BR_X86_64
     if (br_cpu_has_avx2()) {
         plan->unpack = br_baseband_unpack_avx2;
-        plan->octet = br_baseband_octet_avx2;
+        plan->octet = plan->power       ? br_baseband_powers_avx2
+                      : plan->bits == 8 ? br_baseband_octet8_avx2
+                                        : br_baseband_octet_avx2;
     }
 #endif
     arrange(plan, params);
-    return 0;
+    return plan->power ? br_baseband_cpu_power_create(plan) : 0;
 }
 
 void br_baseband_cpu_destroy(struct br_baseband *plan)
@@ -123,11 +163,15 @@ void br_baseband_cpu_destroy(struct br_baseband *plan)
         free(plan->scratch[i].bytes);
         free(plan->scratch[i].valid);
         free(plan->scratch[i].clamped);
+        free(plan->scratch[i].power);
+        free(plan->scratch[i].groups);
+        free(plan->scratch[i].running);
     }
     free(plan->scratch);
     free(plan->weights);
     free(plan->offset);
     free(plan->shift);
+    free(plan->scale);
 }
 
 struct work {
@@ -145,6 +189,7 @@ static void do_block(const struct work *work, struct baseband_scratch *s, size_t
     const struct br_baseband *plan = work->plan;
     size_t F = plan->nchannels, P = plan->npol, B = plan->nbeams, D = plan->ndishes;
     size_t row = plan->chunks * CHUNK * 2, f = fp / P, wp = plan->weight_channels == 1 ? fp % P : fp;
+    size_t sample = plan->bits / 4;
     for (size_t t = 0; t < times; t++)
         plan->unpack(s->field + t * row, work->e + ((start + t) * F * P + fp) * D, D);
     if (work->e_valid)
@@ -160,8 +205,8 @@ static void do_block(const struct work *work, struct baseband_scratch *s, size_t
             .chunks = plan->chunks,
             .valid = work->e_valid ? s->valid : NULL,
             .times = times,
-            .out = work->out + (first * F * P + fp) * work->nsteps + start,
-            .out_stride = F * P * work->nsteps,
+            .out = work->out + ((first * F * P + fp) * work->nsteps + start) * sample,
+            .out_stride = F * P * work->nsteps * sample,
             .beams = beams,
             .bytes = s->bytes,
             .clamped = s->clamped + first,

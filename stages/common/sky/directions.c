@@ -5,8 +5,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_BEAMS = 1 << 20 };
+
+static const struct br_param towards_params[] = {BR_TOWARDS_PARAMS, {0}};
 
 const struct br_param br_beams_fields[] = {
     PARAM(INTS, struct br_beams_param, grid,
@@ -25,13 +28,22 @@ const struct br_param br_beams_fields[] = {
     PARAM(REALS, struct br_beams_param, rates,
           "[[x, y], ...]: how the beams move; one pair for all, or of `directions` one for each", .group = 2,
           .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
+    PARAM(MAPS, struct br_beams_param, towards,
+          "a list of directions, one for each beam, of any of these forms", .fields = towards_params,
+          .size = sizeof(struct br_towards), .min_count = 1, .max_count = MAX_BEAMS),
+    PARAM(MAP, struct br_beams_param, around, "centre of the grid, in place of `center`",
+          .fields = towards_params, .size = sizeof(struct br_towards)),
+    PARAM(BOOL, struct br_beams_param, follow,
+          "beams follow what is on the sky (radec, sun, moon); false: they stay where it is at reference_ns",
+          .def = "true"),
     PARAM(INT, struct br_beams_param, reference_ns,
-          "with rates: Unix time at which the beams point where they are said to; -1: sample 0", .def = "-1",
-          .min = -1, .max = 9e18, .unit = "ns"),
+          "with rates, or with follow: false: Unix time at which the beams point where they are said to; -1: "
+          "sample 0 (rates only)",
+          .def = "-1", .min = -1, .max = 9e18, .unit = "ns"),
     PARAM(REAL, struct br_beams_param, every_s,
-          "with rates: time after which directions are made anew, those of its middle, so that they are off "
-          "by half of what the beams move in it",
-          .def = "1", .min = 1e-6, .max = 1e6, .unit = "s"),
+          "time after which directions of beams that move are made anew, those of its middle. Default: with "
+          "rates 1; for what is followed, so short that no phase is off by more than 1 degree",
+          .min = 1e-6, .max = 1e6, .unit = "s"),
     {0},
 };
 
@@ -62,10 +74,50 @@ static int make_grid(struct br_directions *out, const struct br_beams_param *par
             double y = center[1] + ((double)j - ((double)ny - 1) / 2) * spacing[1];
             out->beams[i * ny + j] = (struct br_beam){sin(x * M_PI / 180), sin(y * M_PI / 180)};
         }
+    for (int axis = 0; axis < 2; axis++) out->spacing[axis] = spacing[axis] * M_PI / 180;
     out->nbeams = nx * ny;
     out->nx = nx;
     out->ny = ny;
     return BR_OK;
+}
+
+static bool on_sky(const struct sky_source *source)
+{
+    return source->kind != SKY_FIXED;
+}
+
+/* The directions of `towards`, or the grid's centre `around`. */
+static int take_sources(struct br_directions *out, const struct br_towards *towards, size_t count,
+                        struct br_error *error)
+{
+    bool any = false;
+    int status = BR_OK;
+    out->sources = calloc(count, sizeof *out->sources);
+    if (out->sources == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu directions", count);
+    for (size_t i = 0; i < count && status == BR_OK; i++) {
+        status = br_towards_source(&towards[i], &out->sources[i], &out->said, error);
+        if (status != BR_OK && out->nx == 0) br_error_context(error, "towards[%zu]", i);
+        if (status != BR_OK && out->nx > 0) br_error_context(error, "around");
+        any = any || on_sky(&out->sources[i]);
+    }
+    if (status != BR_OK) return status;
+    for (size_t i = 0; i < count; i++)
+        out->beams[i] = on_sky(&out->sources[i]) ? (struct br_beam){NAN, NAN}
+                                                 : (struct br_beam){out->sources[i].x, out->sources[i].y};
+    if (out->nx > 0) br_grid_around(out->beams[0], out->nx, out->ny, out->spacing, out->beams);
+    if (any) return BR_OK;
+    free(out->sources);
+    out->sources = NULL;
+    return BR_OK;
+}
+
+static int make_towards(struct br_directions *out, const struct br_beams_param *param, struct br_error *error)
+{
+    out->beams = calloc(param->towards.count, sizeof *out->beams);
+    if (out->beams == NULL)
+        return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", param->towards.count);
+    out->nbeams = param->towards.count;
+    return take_sources(out, param->towards.value, out->nbeams, error);
 }
 
 static int take_list(struct br_directions *out, const double *value, size_t nbeams, struct br_error *error)
@@ -120,19 +172,34 @@ static int read_file(struct br_directions *out, const char *path, struct br_erro
     return status;
 }
 
+void br_directions_free(struct br_directions *directions)
+{
+    free(directions->beams);
+    free(directions->rates);
+    free(directions->sources);
+    *directions = (struct br_directions){0};
+}
+
 int br_directions_make(struct br_directions *directions, const struct br_beams_param *param,
                        struct br_error *error)
 {
-    int forms = (param->grid.count > 0) + (param->directions.count > 0) + (param->file != NULL);
+    int forms = (param->grid.count > 0) + (param->directions.count > 0) + (param->file != NULL) +
+                (param->towards.count > 0);
     int status;
     *directions = (struct br_directions){0};
     if (forms != 1)
-        return br_fail(error, BR_E_INVALID, "%s of grid, directions and file; expected exactly one",
+        return br_fail(error, BR_E_INVALID, "%s of grid, directions, towards and file; expected exactly one",
                        forms == 0 ? "it has none" : "it has more than one");
     if (param->grid.count == 0 && param->spacing_deg.count > 0)
         return br_fail(error, BR_E_INVALID, "spacing_deg goes with grid, which is not given");
+    if (param->grid.count == 0 && param->around != NULL)
+        return br_fail(error, BR_E_INVALID, "around goes with grid, which is not given");
     if (param->grid.count > 0) {
         status = make_grid(directions, param, error);
+        if (status == BR_OK && param->around != NULL)
+            status = take_sources(directions, param->around, 1, error);
+    } else if (param->towards.count > 0) {
+        status = make_towards(directions, param, error);
     } else if (param->file != NULL) {
         status = read_file(directions, param->file, error);
     } else {
@@ -143,18 +210,17 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
         status = take_list(directions, param->directions.value, param->directions.count / 2, error);
     }
     if (status == BR_OK) status = take_rates(directions, param, error);
-    for (size_t i = 0; status == BR_OK && i < directions->nbeams; i++) {
+    if (status == BR_OK && directions->sources != NULL && directions->rates != NULL)
+        status =
+            br_fail(error, BR_E_INVALID, "rates go with directions that do not follow the sky themselves");
+    for (size_t i = 0; status == BR_OK && directions->sources == NULL && i < directions->nbeams; i++) {
         double x = directions->beams[i].x, y = directions->beams[i].y;
         if (!(x * x + y * y <= 1 + 1e-12))
             status =
                 br_fail(error, BR_E_INVALID,
                         "beam %zu, (%.6g, %.6g), is not a direction: x^2 + y^2 must not exceed 1", i, x, y);
     }
-    if (status != BR_OK) {
-        free(directions->beams);
-        free(directions->rates);
-        *directions = (struct br_directions){0};
-    }
+    if (status != BR_OK) br_directions_free(directions);
     return status;
 }
 
@@ -180,17 +246,95 @@ static void note_width(struct br_stage *stage, const struct br_stream *out)
                           fabs(along[i].width), along[i].axis, along[i].spacing, along[i].period, high);
 }
 
+/* Seconds in which the sky rotates so little that no phase is off by more than 1 degree with the directions
+ * of their middle: 1 / 360 of a cycle = rate x (half the interval) x longest baseline / wavelength. */
+static double longest_interval_s(struct br_stage *stage)
+{
+    static const double rate = 7.2921159e-5; /* radians per second */
+    const struct br_stream *in = br_stage_input(stage, 0);
+    const struct br_telescope *t = br_stage_telescope(stage);
+    double high = 0, low[3] = {0}, far[3] = {0}, square = 0;
+    for (size_t i = 0; i < in->nchannels; i++) high = fmax(high, in->freq_mhz[i] + in->width_mhz[i] / 2);
+    for (unsigned d = 0; d < t->ndishes; d++)
+        for (int k = 0; k < 3; k++) {
+            low[k] = d == 0 ? t->position[d][k] : fmin(low[k], t->position[d][k]);
+            far[k] = d == 0 ? t->position[d][k] : fmax(far[k], t->position[d][k]);
+        }
+    for (int k = 0; k < 3; k++) square += (far[k] - low[k]) * (far[k] - low[k]);
+    double waves = sqrt(square) * 1e6 * high / BR_LIGHT_M_PER_S;
+    return waves > 0 ? 2.0 / 360 / (rate * waves) : INFINITY;
+}
+
+static uint64_t whole_samples(double samples)
+{
+    return samples < 1 ? 1 : samples < 0x1p62 ? (uint64_t)samples : (uint64_t)1 << 62;
+}
+
 /* How they move, in samples of the stage's input. */
 static int take_motion(struct br_stage *stage, const struct br_beams_param *param, struct br_motion *motion)
 {
     const struct br_stream *in = br_stage_input(stage, 0);
-    if (motion->rates == NULL && (param->reference_ns >= 0 || param->every_s != 1))
-        return br_stage_fail_at(stage, "beams",
-                                "reference_ns and every_s go with rates, which it has none of");
+    bool given = isfinite(param->every_s), follows = motion->sources != NULL;
+    if (!br_motion_moves(motion) && (given || (param->reference_ns >= 0 && param->follow)))
+        return br_stage_fail_at(
+            stage, "beams",
+            "reference_ns and every_s go with rates, or with directions on the sky; it has neither");
     motion->sample_s = br_stream_sample_s(in);
+    motion->epoch_ns = in->epoch_ns;
     if (param->reference_ns >= 0) motion->reference_s = 1e-9 * (double)(param->reference_ns - in->epoch_ns);
-    double every = round(param->every_s / motion->sample_s);
-    motion->every = every < 1 ? 1 : every < 0x1p62 ? (uint64_t)every : (uint64_t)1 << 62;
+    motion->every = whole_samples(round((given ? param->every_s : 1) / motion->sample_s));
+    if (!follows) return BR_OK;
+    double most = longest_interval_s(stage) / motion->sample_s;
+    if (!given) {
+        /* A power of two: intervals of nodes with other channels begin at the same samples. */
+        motion->every = 1;
+        while (2 * (double)motion->every <= most && motion->every < (uint64_t)1 << 40) motion->every *= 2;
+    } else if ((double)motion->every > most) {
+        br_stage_warn(
+            stage,
+            "beams: every_s: in %.6g s the sky rotates so far that phases are off by up to %.2g degrees; "
+            "expected at most %.3g s for 1 degree",
+            param->every_s, (double)motion->every / most, most * motion->sample_s);
+    }
+    return BR_OK;
+}
+
+/* Points beams once and for all where what is on the sky stands at the reference time. */
+static int stand_still(struct br_stage *stage, const struct br_beams_param *param,
+                       const struct apparent_site *site, struct br_directions *made)
+{
+    if (param->reference_ns < 0)
+        return br_stage_fail_at(stage, "beams",
+                                "follow: false needs reference_ns: the Unix time at which what is on the sky "
+                                "stands where the beams shall point");
+    struct br_motion once = {.nbeams = made->nbeams,
+                             .sources = made->sources,
+                             .nx = made->nx,
+                             .ny = made->ny,
+                             .spacing = {made->spacing[0], made->spacing[1]},
+                             .site = site,
+                             .epoch_ns = param->reference_ns};
+    br_motion_at(&once, 0, made->beams);
+    for (size_t b = 0; b < made->nbeams; b++)
+        if (!isfinite(made->beams[b].x))
+            return br_stage_fail_at(stage, "beams", "beam %zu is below the horizon at reference_ns", b);
+    free(made->sources);
+    made->sources = NULL;
+    return BR_OK;
+}
+
+/* Refuses what never rises at the site. */
+static int must_rise(struct br_stage *stage, const struct apparent_site *site,
+                     const struct br_directions *made)
+{
+    size_t count = made->nx > 0 ? 1 : made->nbeams;
+    for (size_t b = 0; b < count; b++)
+        if (made->sources[b].kind == SKY_RADEC &&
+            fabs(made->sources[b].dec * 180 / M_PI - site->latitude_deg) > 90.1)
+            return br_stage_fail_at(stage, "beams",
+                                    "beam %zu follows a declination of %.4g degrees, which never rises above "
+                                    "the horizon at latitude %.4g",
+                                    b, made->sources[b].dec * 180 / M_PI, site->latitude_deg);
     return BR_OK;
 }
 
@@ -199,15 +343,49 @@ int br_directions_configure(struct br_stage *stage, const struct br_beams_param 
 {
     struct br_error error = {0};
     struct br_directions made;
+    const struct apparent_site *site;
     int status = br_directions_make(&made, param, &error);
     if (status != BR_OK) return br_stage_fail_at(stage, "beams", "%s", error.text);
+    status = br_stage_site(stage, "beams", &site);
+    if (status == BR_OK && made.sources != NULL) {
+        int64_t when = param->follow ? br_stage_input(stage, 0)->epoch_ns : param->reference_ns;
+        status = br_stage_follows(stage, "beams", site, made.said, when);
+        if (status == BR_OK) status = must_rise(stage, site, &made);
+        if (status == BR_OK && !param->follow) status = stand_still(stage, param, site, &made);
+    }
+    if (status != BR_OK) {
+        br_directions_free(&made);
+        return status;
+    }
     out->nbeams = made.nbeams;
     out->beams_x = made.nx;
     out->beams_y = made.ny;
     out->beams = br_stage_keep(stage, made.beams, made.nbeams * sizeof *made.beams);
-    *motion = (struct br_motion){.nbeams = out->nbeams, .beams = out->beams};
+    *motion = (struct br_motion){.nbeams = out->nbeams, .beams = out->beams, .site = site};
     if (made.rates != NULL)
         motion->rates = br_stage_keep(stage, made.rates, made.nbeams * sizeof *made.rates);
-    if (out->telescope != NULL && out->nchannels > 0 && made.nx > 0) note_width(stage, out);
-    return take_motion(stage, param, motion);
+    if (made.sources != NULL) {
+        motion->sources =
+            br_stage_keep(stage, made.sources, (made.nx > 0 ? 1 : made.nbeams) * sizeof *made.sources);
+        motion->nx = made.nx;
+        motion->ny = made.ny;
+        motion->spacing[0] = made.spacing[0];
+        motion->spacing[1] = made.spacing[1];
+    } else if (out->telescope != NULL && out->nchannels > 0 && made.nx > 0)
+        note_width(stage, out);
+    status = take_motion(stage, param, motion);
+    struct br_motion *kept = br_stage_alloc(stage, sizeof *kept);
+    *kept = *motion;
+    out->motion = kept;
+    return status;
+}
+
+void br_directions_append_incoherent(struct br_stage *stage, struct br_stream *out)
+{
+    struct br_beam *beams = br_stage_alloc(stage, (out->nbeams + 1) * sizeof *beams);
+    memset(&beams[out->nbeams], 0, sizeof *beams);
+    memcpy(beams, out->beams, out->nbeams * sizeof *beams);
+    out->beams = beams;
+    out->nbeams++;
+    out->beams_x = out->beams_y = 0;
 }

@@ -51,17 +51,19 @@ static void test_order(void **state)
     order_of("beam,freq,time", (const size_t[]){4, 3, 8}, BR_UINT8, "BFT");
 }
 
-/* -8 in both halves of products of 4 bits; zero elsewhere, in the field too. */
+/* -8 in both halves of products of 4 bits, -128 in voltages of 8 bits; zero elsewhere, in the field too. */
 static void test_missing_byte(void **state)
 {
     (void)state;
     struct br_stream field = stream_of(BR_INT4X2, "time,freq,pol,dish", (const size_t[]){8, 3, 2, 5}),
                      voltage = stream_of(BR_INT4X2, "beam,freq,pol,time", (const size_t[]){4, 3, 2, 8}),
+                     voltage8 = stream_of(BR_INT8X2, "beam,freq,pol,time", (const size_t[]){4, 3, 2, 8}),
                      levels4 = stream_of(BR_INT4, "beam,freq,time", (const size_t[]){4, 3, 8}),
                      levels8 = stream_of(BR_UINT8, "beam,freq,time", (const size_t[]){4, 3, 8}),
                      beams = stream_of(BR_F16, "freq,time,beam", (const size_t[]){3, 8, 4});
     assert_int_equal(recording_missing_byte(&field), 0);
     assert_int_equal(recording_missing_byte(&voltage), 0x88);
+    assert_int_equal(recording_missing_byte(&voltage8), 0x80);
     assert_int_equal(recording_missing_byte(&levels4), 0x88);
     assert_int_equal(recording_missing_byte(&levels8), 0);
     assert_int_equal(recording_missing_byte(&beams), 0);

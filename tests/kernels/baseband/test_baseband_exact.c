@@ -21,6 +21,7 @@ enum weights { WEIGHTS_RANDOM, WEIGHTS_MOST, WEIGHTS_LEAST, WEIGHTS_ENDS, WEIGHT
 /* Room for the largest shape; the arrays of one case at a time. */
 struct run {
     struct shape n;
+    unsigned bits; /* of a component of the output: 4 or 8 */
     uint8_t *e, *valid, *out;
     int8_t *w;
     int32_t *shift;
@@ -98,20 +99,20 @@ static int component(uint8_t byte, int imaginary)
     return value > 7 ? value - 16 : value;
 }
 
-/* floor(sum / 2^s + 1/2), or the sum itself at s = 0, kept in [-7, 7]. */
-static int rounded(int64_t sum, int32_t s, uint64_t *clamped)
+/* floor(sum / 2^s + 1/2), or the sum itself at s = 0, kept in [-most, most]. */
+static int rounded(int64_t sum, int32_t s, int most, uint64_t *clamped)
 {
     int64_t unit = (int64_t)1 << s, twice = s ? 2 * sum + unit : 2 * sum, value = twice / (2 * unit);
     if (twice % (2 * unit) < 0) value--;
-    if (value > 7 || value < -7) ++*clamped;
-    return value > 7 ? 7 : value < -7 ? -7 : (int)value;
+    if (value > most || value < -most) ++*clamped;
+    return value > most ? most : value < -most ? -most : (int)value;
 }
 
-static uint8_t expected(const struct run *r, size_t t, size_t f, size_t p, size_t b, const uint8_t *valid,
-                        uint64_t *clamped)
+static unsigned expected(const struct run *r, size_t t, size_t f, size_t p, size_t b, const uint8_t *valid,
+                         uint64_t *clamped)
 {
     struct shape n = r->n;
-    if (valid && !valid[t * n.F + f]) return 0x88;
+    if (valid && !valid[t * n.F + f]) return r->bits == 8 ? 0x8080 : 0x88;
     size_t row = ((n.WF == 1 ? 0 : f) * n.P + p) * n.B + b;
     const int8_t *w = r->w + row * n.D * 2;
     const uint8_t *e = r->e + ((t * n.F + f) * n.P + p) * n.D;
@@ -121,8 +122,9 @@ static uint8_t expected(const struct run *r, size_t t, size_t f, size_t p, size_
         re += w[2 * d] * x - w[2 * d + 1] * y;
         im += w[2 * d] * y + w[2 * d + 1] * x;
     }
-    int low = rounded(re, r->shift[row], clamped), high = rounded(im, r->shift[row], clamped);
-    return (uint8_t)((low & 15) | (high & 15) << 4);
+    int most = r->bits == 8 ? 127 : 7, low = rounded(re, r->shift[row], most, clamped),
+        high = rounded(im, r->shift[row], most, clamped), mask = 2 * most + 1;
+    return (unsigned)((low & mask) | (high & mask) << r->bits);
 }
 
 /* Compares r->out, in all outputs if they take at most `work` products, else in about as many of them as
@@ -138,11 +140,13 @@ static void compare(struct run *r, const char *who, const uint8_t *valid, const 
         size_t at = whole ? i : dump_random(&seed) % outputs;
         size_t t = at % n.T, p = at / n.T % n.P, f = at / n.T / n.P % n.F, b = at / n.T / n.P / n.F;
         uint64_t count = 0;
-        uint8_t is = expected(r, t, f, p, b, valid, &count);
+        unsigned is = expected(r, t, f, p, b, valid, &count),
+                 got = r->bits == 8 ? r->out[2 * at] | (unsigned)r->out[2 * at + 1] << 8 : r->out[at];
         if (whole) r->clamped[b] += count;
-        if (r->out[at] != is)
-            fail_msg("%s, T %zu F %zu P %zu D %zu B %zu WF %zu: t %zu f %zu p %zu b %zu is %02x, not %02x",
-                     who, n.T, n.F, n.P, n.D, n.B, n.WF, t, f, p, b, r->out[at], is);
+        if (got != is)
+            fail_msg("%s, %u bits, T %zu F %zu P %zu D %zu B %zu WF %zu: t %zu f %zu p %zu b %zu is %02x, "
+                     "not %02x",
+                     who, r->bits, n.T, n.F, n.P, n.D, n.B, n.WF, t, f, p, b, got, is);
     }
     if (whole)
         for (size_t b = 0; b < n.B; b++) {
@@ -186,8 +190,9 @@ static void run_case(struct run *r, const struct kind *kind, const uint8_t *vali
 {
     struct shape n = r->n;
     uint64_t clamped[1024];
-    const struct br_baseband_params params = params_of(n, r->w, r->shift);
-    memset(r->out, 0xee, n.B * n.F * n.P * n.T);
+    struct br_baseband_params params = params_of(n, r->w, r->shift);
+    params.bits = r->bits;
+    memset(r->out, 0xee, n.B * n.F * n.P * n.T * r->bits / 4);
     kind->execute(r, &params, valid, clamped);
     compare(r, kind->name, valid, clamped, work);
 }
@@ -201,9 +206,10 @@ static void *room(size_t bytes)
 
 static struct run begin(size_t field, size_t samples, size_t weights, size_t rows, size_t outputs)
 {
-    return (struct run){.e = room(field),
+    return (struct run){.bits = 4,
+                        .e = room(field),
                         .valid = room(samples),
-                        .out = room(outputs),
+                        .out = room(2 * outputs),
                         .w = room(weights),
                         .shift = room(rows * sizeof(int32_t)),
                         .clamped = room(1024 * sizeof(uint64_t))};
@@ -233,6 +239,7 @@ static void random_cases(const struct kind *kinds, size_t count, size_t cases, s
         n.T = pick(1, most > 700 ? 700 : most);
         if (i % 5 == 0) n.T = (n.T + 15) / 16 * 16;
         r.n = n;
+        r.bits = i % 5 < 2 ? 8 : 4;
         int balanced = i % 2, missing = i % 7 == 0;
         make_weights(&r, balanced ? WEIGHTS_SMALLER : (enum weights)(i / 2 % WEIGHTS), balanced);
         make_field(&r, balanced ? FIELD_RANDOM : (enum field)(i / 6 % FIELDS), missing);
@@ -258,6 +265,7 @@ static void every_size(const struct kind *kinds, size_t count)
             r.n = what == 0 ? (struct shape){.T = 19, .F = 1, .P = 1, .D = 16 * (1 + i % 64), .B = 5, .WF = 1}
                   : what == 1 ? (struct shape){.T = 18, .F = 1, .P = 1, .D = 32, .B = i, .WF = 1}
                               : (struct shape){.T = 128 + i, .F = 1, .P = 2, .D = 16, .B = 2, .WF = 1};
+            r.bits = i % 2 ? 4 : 8;
             make_weights(&r, WEIGHTS_SMALLER, 1);
             make_field(&r, FIELD_RANDOM, 0);
             for (size_t k = 0; k < count; k++) run_case(&r, &kinds[k], NULL, (size_t)-1 / 2);
@@ -276,6 +284,7 @@ static void largest_sums(const struct kind *kinds, size_t count)
                 r.n = (struct shape){.T = 5, .F = 1, .P = 1, .D = dishes[i], .B = i < 4 ? 21 : 84, .WF = 1};
                 make_weights(&r, (enum weights)weights, 0);
                 for (size_t b = 0; b < r.n.B; b++) r.shift[b] = (int)b % 21;
+                r.bits = field % 2 ? 4 : 8;
                 make_field(&r, (enum field)field, 0);
                 for (size_t k = 0; k < count; k++) run_case(&r, &kinds[k], NULL, (size_t)-1 / 2);
             }
@@ -332,7 +341,7 @@ static void on_gpu(struct run *r, const struct br_baseband_params *params, enum 
                    const uint8_t *valid, uint64_t *clamped)
 {
     struct shape n = r->n;
-    size_t inputs = n.T * n.F * n.P * n.D, outputs = n.B * n.F * n.P * n.T;
+    size_t inputs = n.T * n.F * n.P * n.D, outputs = n.B * n.F * n.P * n.T * r->bits / 4;
     struct br_baseband_params on = *params;
     struct br_baseband *plan;
     struct br_why why;
@@ -417,14 +426,16 @@ static void gpu_large(void **state)
         {.T = 2, .F = 700, .P = 2, .D = 48, .B = 7, .WF = 700},
     };
     struct run r = begin(1 << 25, 1 << 18, 1 << 22, 1 << 16, 1 << 24);
-    uint8_t *other = room(1 << 24);
+    uint8_t *other = room(1 << 25);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct shape n = r.n = shapes[i];
-        size_t outputs = n.B * n.F * n.P * n.T;
+        r.bits = i % 2 ? 8 : 4;
+        size_t outputs = n.B * n.F * n.P * n.T * r.bits / 4;
         uint64_t clamped[GPUS][1024];
         make_weights(&r, WEIGHTS_SMALLER, 1);
         make_field(&r, FIELD_RANDOM, 1);
-        const struct br_baseband_params params = params_of(n, r.w, r.shift);
+        struct br_baseband_params params = params_of(n, r.w, r.shift);
+        params.bits = r.bits;
         for (int missing = 0; missing < 2; missing++) {
             const uint8_t *valid = missing ? r.valid : NULL;
             for (int k = 0; k < GPUS; k++) {

@@ -86,7 +86,7 @@ static void test_mistakes(void **state)
             "0}}}\n",
             1, "out of range");
     REFUSED("pipeline: []\n", 1, "no stages");
-    REFUSED("telescope: {}\n", 5, "there is no pipeline", "dishes");
+    REFUSED("telescope: {}\n", 3, "there is no pipeline", "does not say where its dishes are");
     REFUSED("device: cuda:99\npipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n", 1,
             "test.yaml:1:9", "GPU");
     REFUSED(
@@ -276,7 +276,8 @@ static void test_telescope_and_hints(void **state)
     assert_int_equal(t->ndishes, 2);
     assert_int_equal(t->dishes[1].m, 1);
     assert_int_equal(t->dishes[1].n, 2);
-    assert_true(t->spacing_n_m == 6.3 && t->latitude_deg == -30.5);
+    assert_true(t->position[1][0] == 2 * 6.3 && t->position[1][1] == 8.5 && t->position[1][2] == 0);
+    assert_true(t->spacing_n_m == 6.3 && t->latitude_deg == -30.5 && !isfinite(t->height_m));
     const struct br_stream_hints *h = &run.graph->hints;
     assert_true(h->have_epoch && h->epoch_ns == 1700000000000000000);
     assert_true(h->sample_ns.num == 5120 && h->sample_ns.den == 3);

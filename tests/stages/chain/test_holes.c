@@ -16,13 +16,15 @@ extern const struct br_stage_type upchannelize_stage, frb_grid_stage, quantize_s
 enum { FRAME = 256, HOLE = 256, HOLE_END = 768, END = 1216 };
 
 static const struct br_dish dishes[3] = {{0, 0}, {0, 1}, {1, 1}};
+static const double position[3][3] = {{0 * 6, 0 * 8, 0}, {1 * 6, 0 * 8, 0}, {1 * 6, 1 * 8, 0}};
 static const struct br_telescope telescope = {.name = "t",
                                               .grid_m = 2,
                                               .grid_n = 2,
                                               .spacing_m_m = 8,
                                               .spacing_n_m = 6,
                                               .ndishes = 3,
-                                              .dishes = dishes};
+                                              .dishes = dishes,
+                                              .position = position};
 static const double freq[2] = {400, 401}, width[2] = {1, 1};
 
 /* The output of a stage, step by step: `row` bytes and a validity for each channel, by step number. */

@@ -16,13 +16,17 @@ extern const struct br_stage_type simulate_stage;
 
 enum { CHANNELS = 3, POLS = 2, DISHES = 6, ROW = CHANNELS * POLS * DISHES };
 static const struct br_dish dishes[DISHES] = {{0, 0}, {0, 2}, {1, 1}, {2, 0}, {2, 3}, {3, 1}};
+static const double position[DISHES][3] = {{0 * 6.3, 0 * 8.5, 0}, {2 * 6.3, 0 * 8.5, 0},
+                                           {1 * 6.3, 1 * 8.5, 0}, {0 * 6.3, 2 * 8.5, 0},
+                                           {3 * 6.3, 2 * 8.5, 0}, {1 * 6.3, 3 * 8.5, 0}};
 static const struct br_telescope telescope = {.name = "test",
                                               .grid_m = 4,
                                               .grid_n = 4,
                                               .spacing_m_m = 8.5,
                                               .spacing_n_m = 6.3,
                                               .ndishes = DISHES,
-                                              .dishes = dishes};
+                                              .dishes = dishes,
+                                              .position = position};
 static const double freq_mhz[CHANNELS] = {400, 400.1953125, 400.390625};
 
 static struct br_stage *new_stage(void)

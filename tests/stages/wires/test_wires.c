@@ -24,7 +24,17 @@ struct range {
 };
 
 static const struct br_dish dishes[] = {{0, 0}, {0, 1}, {1, 0}};
-static const struct br_telescope telescope = {"test", 2, 2, 8.5, 6.3, 3, dishes, 49, -119};
+static const double position[3][3] = {{0 * 6.3, 0 * 8.5, 0}, {1 * 6.3, 0 * 8.5, 0}, {0 * 6.3, 1 * 8.5, 0}};
+static const struct br_telescope telescope = {.name = "test",
+                                              .grid_m = 2,
+                                              .grid_n = 2,
+                                              .spacing_m_m = 8.5,
+                                              .spacing_n_m = 6.3,
+                                              .ndishes = 3,
+                                              .dishes = dishes,
+                                              .position = position,
+                                              .latitude_deg = 49,
+                                              .longitude_deg = -119};
 
 static void *field_of(struct br_stage *stage, const char *name)
 {

@@ -1,15 +1,16 @@
-/* weights.c - the weights of baseband_beamform, from a file or from directions. See baseband_beamform.h. */
-#include "stages/baseband_beamform/baseband_beamform.h"
+/* beam_weights.c - see beam_weights.h. */
+#include "stages/common/sky/beam_weights.h"
 #include "stages/common/stage/shape.h"
 
 #include <math.h>
+#include <string.h>
 
-int baseband_take_file(struct br_stage *stage, struct baseband_beamform *bb, const struct br_stream *in)
+int br_beam_weights_read(struct br_stage *stage, const char *path, int64_t shift, struct br_weights *w)
 {
+    const struct br_stream *in = br_stage_input(stage, 0);
     size_t npol = in->array.axis[2].length, ndishes = in->array.axis[3].length;
     struct br_error error = {0};
-    struct br_weights *w = &bb->weights;
-    if (br_weights_read(w, bb->weights_file, &error) != BR_OK)
+    if (br_weights_read(w, path, &error) != BR_OK)
         return br_stage_fail_at(stage, "weights", "%s", error.text);
     w->weight = br_stage_keep(stage, w->weight, w->nfreq * w->npol * w->nbeams * w->ndishes * 2);
     w->shift = br_stage_keep(stage, w->shift, w->nfreq * w->npol * w->nbeams * sizeof *w->shift);
@@ -18,9 +19,8 @@ int baseband_take_file(struct br_stage *stage, struct baseband_beamform *bb, con
             stage, "weights",
             "%s: /weights has freq %zu, pol %zu, dish %zu; expected freq 1 or %zu, pol %zu, "
             "dish %zu",
-            bb->weights_file, w->nfreq, w->npol, w->ndishes, in->nchannels, npol, ndishes);
-    for (size_t i = 0; bb->shift >= 0 && i < w->nfreq * w->npol * w->nbeams; i++)
-        w->shift[i] = (int32_t)bb->shift;
+            path, w->nfreq, w->npol, w->ndishes, in->nchannels, npol, ndishes);
+    for (size_t i = 0; shift >= 0 && i < w->nfreq * w->npol * w->nbeams; i++) w->shift[i] = (int32_t)shift;
     return BR_OK;
 }
 
@@ -34,10 +34,17 @@ static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
     return (int32_t)(shift < 0 ? 0 : shift > 30 ? 30 : shift);
 }
 
+/* The gain of row (channel, polarisation) and dish d, [2]. */
+static const float *gain_of(const struct br_weights_rule *rule, size_t f, size_t p, size_t d)
+{
+    const struct br_gains *gains = &rule->gains;
+    return gains->value + (((gains->nfreq == 1 ? 0 : f) * rule->npol + p) * rule->ndishes + d) * 2;
+}
+
 /* A = round(127 g / max|g| exp(-2 pi i cycles)), cycles being those of the field of a source in direction
- * (x, y) at dish (m, n): buffers/sky.h. */
-void baseband_weights_of(const struct weights_rule *rule, const struct br_beam *beams, int8_t *weight,
-                         int32_t *shift)
+ * (x, y) at the dish: buffers/sky.h. */
+void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
+                        int32_t *shift)
 {
     const struct br_telescope *t = rule->telescope;
     const struct br_gains *gains = &rule->gains;
@@ -45,13 +52,18 @@ void baseband_weights_of(const struct weights_rule *rule, const struct br_beam *
     for (size_t row = 0; row < rule->nchannels * npol * nbeams; row++) {
         size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
         int8_t *a = weight + row * ndishes * 2;
+        if (!isfinite(beams[b].x)) { /* below the horizon: a sum of nothing */
+            memset(a, 0, ndishes * 2);
+            shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : 0;
+            continue;
+        }
         for (size_t d = 0; d < ndishes; d++) {
-            double phase = -2 * M_PI *
-                           br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->dishes[d].m * t->spacing_m_m,
-                                         t->dishes[d].n * t->spacing_n_m, beams[b].x, beams[b].y);
+            double phase =
+                -2 * M_PI *
+                br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->position[d], beams[b].x, beams[b].y);
             double re = 127 * cos(phase), im = 127 * sin(phase);
             if (gains->value != NULL) {
-                const float *g = gains->value + (((gains->nfreq == 1 ? 0 : f) * npol + p) * ndishes + d) * 2;
+                const float *g = gain_of(rule, f, p, d);
                 double gr = (double)g[0] / rule->largest, gi = (double)g[1] / rule->largest, was = re;
                 re = gr * was - gi * im;
                 im = gr * im + gi * was;
@@ -63,8 +75,24 @@ void baseband_weights_of(const struct weights_rule *rule, const struct br_beam *
     }
 }
 
+const int32_t *br_beam_weights_incoherent(struct br_stage *stage, const struct br_weights_rule *rule)
+{
+    size_t n = rule->nchannels * rule->npol * rule->ndishes;
+    int32_t *counts = br_stage_alloc(stage, n * sizeof *counts);
+    for (size_t i = 0; i < n; i++) {
+        size_t d = i % rule->ndishes, p = i / rule->ndishes % rule->npol, f = i / rule->ndishes / rule->npol;
+        double a = 127;
+        if (rule->gains.value != NULL) {
+            const float *g = gain_of(rule, f, p, d);
+            a *= hypot((double)g[0], (double)g[1]) / rule->largest;
+        }
+        counts[i] = (int32_t)lround(a * a);
+    }
+    return counts;
+}
+
 static int take_gains(struct br_stage *stage, const char *path, const struct br_stream *in,
-                      struct weights_rule *rule)
+                      struct br_weights_rule *rule)
 {
     struct br_error error = {0};
     struct br_gains *gains = &rule->gains;
@@ -85,9 +113,10 @@ static int take_gains(struct br_stage *stage, const char *path, const struct br_
     return BR_OK;
 }
 
-int baseband_take_beams(struct br_stage *stage, struct baseband_beamform *bb, const struct br_stream *in)
+int br_beam_weights_make(struct br_stage *stage, const char *gains_file, int64_t shift,
+                         struct br_weights_rule *rule, struct br_weights *weights)
 {
-    struct weights_rule *rule = &bb->rule;
+    const struct br_stream *in = br_stage_input(stage, 0);
     if (in->telescope == NULL)
         return br_stage_fail(stage, BR_E_INVALID,
                              "weights from beam directions need the dishes' places: add `telescope:` to "
@@ -98,16 +127,16 @@ int baseband_take_beams(struct br_stage *stage, struct baseband_beamform *bb, co
     rule->nchannels = in->nchannels;
     rule->npol = in->array.axis[2].length;
     rule->ndishes = in->array.axis[3].length;
-    rule->shift = bb->shift;
-    int status = take_gains(stage, bb->gains_file, in, rule);
+    rule->shift = shift;
+    int status = take_gains(stage, gains_file, in, rule);
     if (status != BR_OK) return status;
     size_t nbeams = rule->motion.nbeams, rows = rule->nchannels * rule->npol * nbeams;
-    bb->weights = (struct br_weights){rule->nchannels,
-                                      rule->npol,
-                                      nbeams,
-                                      rule->ndishes,
-                                      br_stage_alloc(stage, rows * rule->ndishes * 2),
-                                      br_stage_alloc(stage, rows * sizeof(int32_t))};
-    baseband_weights_of(rule, rule->motion.beams, bb->weights.weight, bb->weights.shift);
+    *weights = (struct br_weights){rule->nchannels,
+                                   rule->npol,
+                                   nbeams,
+                                   rule->ndishes,
+                                   br_stage_alloc(stage, rows * rule->ndishes * 2),
+                                   br_stage_alloc(stage, rows * sizeof(int32_t))};
+    br_beam_weights_of(rule, rule->motion.beams, weights->weight, weights->shift);
     return BR_OK;
 }

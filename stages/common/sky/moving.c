@@ -1,17 +1,18 @@
-/* moving.c - see moving.h. A plan goes round: the thread makes it, moving_take exchanges its weights with
+/* moving.c - see moving.h. A plan goes round: the thread makes it, br_moving_take exchanges its weights with
  * those that held, and the thread destroys it with these before it makes the next one. */
-#include "stages/baseband_beamform/moving.h"
+#include "stages/common/sky/moving.h"
 #include "kernels/common/cuda.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-struct moving {
-    struct weights_rule rule;
-    void *stream;          /* on which weights are used; NULL on the CPU */
-    struct br_beam *beams; /* [nbeams], of the thread */
-    int8_t *weight;        /* likewise, as baseband_weights_of makes them */
+struct br_moving {
+    struct br_weights_rule rule;
+    struct br_baseband_params params; /* of the thread's plans */
+    void *stream;                     /* on which weights are used; NULL on the CPU */
+    struct br_beam *beams;            /* [nbeams], of the thread */
+    int8_t *weight;                   /* likewise, as br_beam_weights_of makes them */
     int32_t *shift;
 
     pthread_t thread;
@@ -25,34 +26,26 @@ struct moving {
 };
 
 /* Enqueued work may still use the plan's weights, which are the previous ones. */
-static void wait_for_use(struct moving *m)
+static void wait_for_use(struct br_moving *m)
 {
     if (m->plan != NULL && m->cuda != NULL) br_cuda_wait(m->stream);
 }
 
 /* Without the mutex: nobody else looks at the plan while it is wanted. */
-static int make(struct moving *m, uint64_t interval)
+static int make(struct br_moving *m, uint64_t interval)
 {
-    const struct weights_rule *rule = &m->rule;
-    struct br_baseband_params p = {.nchannels = rule->nchannels,
-                                   .npol = rule->npol,
-                                   .nbeams = rule->motion.nbeams,
-                                   .ndishes = rule->ndishes,
-                                   .weights = m->weight,
-                                   .shift = m->shift,
-                                   .weight_channels = rule->nchannels};
+    const struct br_weights_rule *rule = &m->rule;
     br_motion_at(&rule->motion, interval, m->beams);
-    baseband_weights_of(rule, m->beams, m->weight, m->shift);
+    br_beam_weights_of(rule, m->beams, m->weight, m->shift);
     wait_for_use(m);
     br_baseband_destroy(m->plan);
     m->plan = NULL;
-    p.cuda = m->cuda;
-    return br_baseband_create(&m->plan, m->cuda != NULL ? BR_CUDA : BR_CPU, &p, &m->why);
+    return br_baseband_create(&m->plan, m->cuda != NULL ? BR_CUDA : BR_CPU, &m->params, &m->why);
 }
 
 static void *run(void *arg)
 {
-    struct moving *m = arg;
+    struct br_moving *m = arg;
     pthread_mutex_lock(&m->mutex);
     for (;;) {
         while (!m->wanted && !m->quit) pthread_cond_wait(&m->changed, &m->mutex);
@@ -69,36 +62,44 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct moving *moving_create(const struct weights_rule *rule, const struct br_cuda *used, struct br_why *why)
+struct br_moving *br_moving_create(const struct br_weights_rule *rule, const struct br_baseband_params *like,
+                                   const struct br_cuda *used, struct br_why *why)
 {
     size_t rows = rule->nchannels * rule->npol * rule->motion.nbeams;
-    struct moving *m = calloc(1, sizeof *m);
+    struct br_moving *m = calloc(1, sizeof *m);
     if (m == NULL) {
         br_because(why, "no memory for beams that move");
         return NULL;
     }
     m->rule = *rule;
+    m->params = *like;
+    m->params.weight_channels = rule->nchannels;
+    m->params.parallel = (struct br_parallel){0};
+    m->params.cuda = NULL;
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
     if (used != NULL) {
         m->stream = br_cuda_stream(used);
         if (br_cuda_create_aside(&m->cuda, used, why) != 0) {
-            moving_destroy(m);
+            br_moving_destroy(m);
             return NULL;
         }
+        m->params.cuda = m->cuda;
     }
     m->beams = malloc(rule->motion.nbeams * sizeof *m->beams);
     m->weight = malloc(rows * rule->ndishes * 2);
     m->shift = malloc(rows * sizeof *m->shift);
+    m->params.weights = m->weight;
+    m->params.shift = m->shift;
     if (m->beams != NULL && m->weight != NULL && m->shift != NULL)
         m->has_thread = pthread_create(&m->thread, NULL, run, m) == 0;
     if (m->has_thread) return m;
     br_because(why, "no memory, or no thread, for the weights of beams that move");
-    moving_destroy(m);
+    br_moving_destroy(m);
     return NULL;
 }
 
-void moving_destroy(struct moving *m)
+void br_moving_destroy(struct br_moving *m)
 {
     if (m == NULL) return;
     if (m->has_thread) {
@@ -120,7 +121,7 @@ void moving_destroy(struct moving *m)
 }
 
 /* Under the mutex: the thread is at work on it, or has made it. */
-static void ask(struct moving *m, uint64_t interval)
+static void ask(struct br_moving *m, uint64_t interval)
 {
     m->interval = interval;
     m->made = false;
@@ -128,7 +129,7 @@ static void ask(struct moving *m, uint64_t interval)
     pthread_cond_broadcast(&m->changed);
 }
 
-int moving_take(struct moving *m, struct br_baseband *plan, uint64_t interval, struct br_why *why)
+int br_moving_take(struct br_moving *m, struct br_baseband *plan, uint64_t interval, struct br_why *why)
 {
     pthread_mutex_lock(&m->mutex);
     while (m->wanted) pthread_cond_wait(&m->changed, &m->mutex);
