@@ -61,8 +61,8 @@ static void end_run(const struct packet_layout *l, const struct file_writer *f, 
                     end - out->since[s], l->source_id[s], l->stream_id[k]);
 }
 
-/* What the file ends with: the runs that have not ended, and how far it reaches. A later frame writes over it,
- * so that a node that is killed leaves a list that is complete up to its last frame. */
+/* The file ends with the runs that have not ended, and how far it reaches. A later frame writes over it, so
+ * that a node that is killed leaves a list that is complete up to its last frame. */
 static int write_tail(const struct packet_layout *l, struct file_writer *f)
 {
     struct sources_out *out = f->state;

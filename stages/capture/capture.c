@@ -384,8 +384,7 @@ static int flush(struct br_stage *stage, struct capture *c)
 {
     while (c->ngiven > 0)
         if (close_oldest(stage, c, false)) return BR_PRODUCED;
-    capture_resume(stage, c);
-    return 0;
+    return capture_resume(stage, c);
 }
 
 static void look(struct br_stage *stage, struct capture *c, uint64_t now)

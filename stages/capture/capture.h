@@ -72,10 +72,11 @@ int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample);
 /* The stream begins with this frame: says when that was taken. */
 void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame);
 
-/* jump.c: the state is CAPTURE_FLUSHING when most sources have jumped, or the time is known better; a status. */
+/* jump.c: the state is CAPTURE_FLUSHING when most sources have jumped, or the time is better known. */
 int capture_look_for_jump(struct br_stage *stage, struct capture *c);
-/* After the frames before it are gone: the stream goes on, unless the controller has still to be asked. */
-void capture_resume(struct br_stage *stage, struct capture *c);
+/* After the frames before it are gone: the stream goes on, unless the controller has still to be asked. Fails
+ * where it would go back by more than can be waited for. */
+int capture_resume(struct br_stage *stage, struct capture *c);
 
 /* capture.c: the stream begins, or goes on, with this frame. */
 void capture_begin_with(struct br_stage *stage, struct capture *c, int64_t frame);

@@ -1,7 +1,8 @@
-/* jump.c - counters that jump, or begin again, and from which sample on the stream goes on then. See capture.h.
+/* jump.c - counters that jump, or begin again, and from which sample on the stream goes on then. See
+ * capture.h.
  *
- * The controller knows when the counters began again, and may say so only later. Until then the stream goes on
- * by this machine's clock, and is set right as soon as the controller does. */
+ * The controller knows when the counters began again, and may say so only later. Until then the stream goes
+ * on by this machine's clock, and is set right as soon as the controller does. */
 #include "buffers/clock.h"
 #include "stages/capture/capture.h"
 
@@ -29,8 +30,8 @@ static bool fits_clock(const struct capture *c, int64_t epoch_ns, int64_t raw)
     return llabs(late) < CLOCK_S * INT64_C(1000000000);
 }
 
-/* The controller says another epoch, and the counters have not jumped: they began again before, unseen or when
- * it did not say so yet. It is believed where the count is by the clock anyhow, and where the clock says so. */
+/* The controller says another epoch, and the counters have not jumped: they began again before, unseen or
+ * when it did not say so yet. It is believed where the count is by the clock, and where the clock says so. */
 static void look_for_epoch(struct capture *c)
 {
     int64_t epoch = epoch_of_controller(c), at;
@@ -61,8 +62,8 @@ int capture_look_for_jump(struct br_stage *stage, struct capture *c)
     return BR_OK;
 }
 
-/* Whether the sources, which by our count are at `sample`, began again: they are back, or a counter that starts
- * again says no more than where in a period they are, and they cannot be ahead of the clock. */
+/* Whether the sources, which by our count are at `sample`, began again: they are back, or a counter that
+ * starts again says no more than where in a period they are, and they cannot be ahead of the clock. */
 static bool began_again(const struct capture *c, int64_t sample)
 {
     if (sample < c->last_sample) return true;
@@ -85,7 +86,7 @@ static int64_t sample_by_epoch(const struct capture *c, int64_t epoch_ns)
 }
 
 /* Counts on at the true time: by what the controller says, or by this machine's clock. */
-static void count_anew(struct br_stage *stage, struct capture *c)
+static int count_anew(struct br_stage *stage, struct capture *c)
 {
     struct sample_clock since = {0, c->clock.sample_ns, 0};
     int64_t epoch = epoch_of_controller(c), before = atomic_load(&c->window.shift);
@@ -96,7 +97,13 @@ static void count_anew(struct br_stage *stage, struct capture *c)
     int64_t sample = other || same
                          ? sample_by_epoch(c, epoch)
                          : c->mark_sample + sample_clock_at(&since, (int64_t)(br_clock_ns() - c->mark_ns));
-    if (sample < c->last_sample - most) sample = c->last_sample;
+    if ((other || same) && sample < c->last_sample - most)
+        return br_stage_fail(
+            stage, BR_E_FORMAT,
+            "most sources are at sample %" PRId64 ", and samples up to %" PRId64
+            " are out already: the stream was ahead of its time, perhaps by another F-engine "
+            "with the same ids; expected is a new run, which begins at the right time",
+            sample, c->last_sample);
     int64_t shift = sample - c->resume_raw, rest = shift % step; /* which may be negative */
     shift += rest > 0 ? step - rest : -rest;
     if (other && c->anew)
@@ -115,21 +122,25 @@ static void count_anew(struct br_stage *stage, struct capture *c)
                       : " and this machine's clock: without `epoch_url` the time is not "
                         "exact");
     window_set_shift(&c->window, shift);
+    return BR_OK;
 }
 
-void capture_resume(struct br_stage *stage, struct capture *c)
+int capture_resume(struct br_stage *stage, struct capture *c)
 {
-    if (c->watch != NULL && !epoch_watch_asked(c->watch, c->asked)) return;
+    int status = BR_OK;
+    if (c->watch != NULL && !epoch_watch_asked(c->watch, c->asked)) return BR_OK;
     window_has_jumped(&c->window, &c->resume_raw); /* where they are by now */
     int64_t sample = c->resume_raw + atomic_load(&c->window.shift);
     if (c->anew || began_again(c, sample))
-        count_anew(stage, c);
+        status = count_anew(stage, c);
     else
         br_stage_warn(stage, "the counters of most sources jumped to sample %" PRId64, sample);
+    if (status != BR_OK) return status;
     c->anew = false;
     sample = c->resume_raw + atomic_load(&c->window.shift);
     int64_t frame = sample / c->frame_samples + 1;
     int64_t behind = (c->last_sample + c->frame_samples - 1) / c->frame_samples; /* no sample comes twice */
     capture_begin_with(stage, c, frame > behind ? frame : behind);
     c->ready = false;
+    return BR_OK;
 }

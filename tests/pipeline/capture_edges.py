@@ -2,7 +2,6 @@
 what it says of them."""
 import glob
 import os
-import re
 import signal
 import socket
 import struct
@@ -14,7 +13,6 @@ import numpy as np
 
 import harness
 from capture_common import capture, counters, free_port, packets, recorded, Sender
-from small import TELESCOPE
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "live"))
 from controller import Controller, time_of_sample_0  # noqa: E402
@@ -198,137 +196,6 @@ def test_begins_when_all_sources_send():
         assert np.array_equal(got[:, :, here], raw[begin - first:begin - first + len(got)][:, :, here])
 
 
-def reset_run(d, on_reset, until, status=0):
-    """Three frames, and then from sample 0 on, until the run has said `until`, and 15 frames more. An
-    integration of `correlate` bridges the time between."""
-    fengine, first = packets.ChordCrs(), 1 << 30
-    port, raw = free_port(socket.SOCK_DGRAM), crs_field(3)
-    run = capture(d, fengine, port, FS,
-                  f"start_sample: {first}, on_reset: {on_reset}, reset_samples: {8 * FS}",
-                  "sample_ns: 5120", control=TELESCOPE, extra="""
-  - {stage: unpack, in: packets, out: e}
-  - {stage: correlate, in: e, out: v, integrate: 8388608}
-  - {stage: record, name: sums, in: v, prefix: v}""")
-    sender, frames = Sender(port, 3000), 0
-    for *_, packet in fengine.packets(raw, first):
-        sender.send(packet)
-    more, give_up = 15, time.monotonic() + 60
-    try:
-        while more > 0 and time.monotonic() < give_up:
-            more -= until in run.text()
-            for *_, packet in fengine.packets(crs_field(1, frames), frames * FS):
-                sender.send(packet)
-            frames += 1
-    except OSError:
-        pass  # the run has ended, and nobody listens
-    if status == 0:
-        run.finish_after(sender.sent)
-    else:
-        run.finish(status)
-    return run, first, sender.sent
-
-
-def test_counters_begin_again():
-    per_frame = FS // 16 * 6
-    with harness.scratch() as d:
-        run, *_ = reset_run(d, "stop", "most sources jumped", status=1)
-        assert "most sources jumped" in run.text() and "on_reset: restart" in run.text(), run.text()
-    with harness.scratch() as d:
-        run, first, sent = reset_run(d, "restart", "began again")
-        _, total = counters(run.text())
-        assert total["resets"] == 1 and total["late"] == 0 and total["packets"] == sent, (sent, run.text())
-        # The frame in which the run said so and the next may be cut; then nothing is missing.
-        assert total["accepted"] >= (3 + 13) * per_frame, (per_frame, run.text())
-        # By our count the time goes on: the second part lies behind the first by the pause, more or less.
-        keys = [harness.header(p)[0] for p in sorted(glob.glob(os.path.join(d, "raw*.dada")))]
-        last = max(int(k["SAMPLE0"]) + int(k["SAMPLES"]) for k in keys)
-        assert first + 15 * FS < last < first + 60e9 / 5120, (first, last)
-
-
-class Wrapping(packets.ChordCrs):
-    """CRS boards with a counter of 24 bits, which starts again after 86 s."""
-    name = "./wraps.yaml"
-
-    @staticmethod
-    def describe(d):
-        with open(os.path.join(harness.CONFIG, "packets", "chord-crs.yaml")) as f:
-            text = f.read()
-        assert "sequence: {fields: seq}" in text
-        with open(os.path.join(d, "wraps.yaml"), "w") as f:
-            f.write(text.replace("sequence: {fields: seq}", "sequence: {fields: seq, bits: 24}"))
-
-
-def frames_in_time(fengine, sender, epoch_ns, done):
-    """Sends what boards send that have begun at epoch_ns, frame after frame, until `done` and 6 more."""
-    frame, more, give_up = 0, 6, time.monotonic() + 60
-    while more > 0 and time.monotonic() < give_up:
-        more -= done()
-        frame = max(frame + 1, (time.time_ns() - epoch_ns) // (FS * 5120))
-        for *_, packet in fengine.packets(crs_field(1, frame % 32), frame * FS % 2**24):
-            sender.send(packet)
-    return frame
-
-
-def reset_in_time(d, reset, before=False):
-    """Boards begin again, perhaps before the run does; `reset` has the controller say so, and tells when it has
-    been heard. What comes then must be in the recording at the samples that the new epoch gives it."""
-    fengine = Wrapping()
-    fengine.describe(d)
-    epoch = time.time_ns() - 20 * 2**24 * 5120 // 3  # a third through a period, after six of them
-    controller = Controller(time_of_sample_0(epoch))
-    port = free_port(socket.SOCK_DGRAM)
-    run = capture(d, fengine, port, FS,
-                  f'wait_s: 60, reset_samples: {64 * FS}, epoch_url: "{controller.url}"',
-                  "sample_ns: 5120")
-    sender = Sender(port, 4000)
-    # the samples of the first epoch that have passed at the second: whole packets, no whole frames
-    passed = 4000 * FS + 48  # 10.5 s
-    if not before:
-        frames_in_time(fengine, sender, epoch, lambda: "begins with" in run.text())
-        passed = (time.time_ns() - epoch) // (FS * 5120) * FS + 48
-    last = frames_in_time(fengine, sender, epoch + passed * 5120,
-                          reset(run, controller, epoch + passed * 5120))
-    run.finish_after(sender.sent)
-    controller.close()
-    since, checked = int(re.findall(r"at sample (\d+) by our count", run.text())[-1]) + 8 * FS, 0
-    files = len(glob.glob(os.path.join(d, "raw*.dada")))
-    for number in range(files):
-        got, there, _, first = recorded(d, fengine, FS, files, number)
-        for frame in range(max(0, (since - passed) // FS + 1), last):
-            at = passed + frame * FS - first
-            if 0 <= at < len(got) - FS:
-                same = got[at:at + FS] == crs_field(1, frame % 32)
-                assert same[there[at:at + FS]].all(), (frame, at, run.text())
-                checked += there[at:at + FS].sum()
-    assert checked > 0, run.text()
-
-
-def test_the_time_after_a_reset_is_exact():
-    """When the controller knows it at once; when it says so later; when it says so to a run that has begun with
-    the new counters and the old epoch."""
-    def at_once(run, controller, epoch):
-        controller.answer = time_of_sample_0(epoch)
-        return lambda: "began again" in run.text()
-
-    def later(run, controller, epoch):
-        def done():
-            if "until the controller says" in run.text():
-                controller.answer = time_of_sample_0(epoch)
-            return "the count was off by" in run.text()
-        return done
-
-    def to_a_run_that_has_begun(run, controller, epoch):
-        def done():
-            if "begins with" in run.text():
-                controller.answer = time_of_sample_0(epoch)
-            return "the count was off by" in run.text()
-        return done
-
-    for reset in (at_once, later, to_a_run_that_has_begun):
-        with harness.scratch() as d:
-            reset_in_time(d, reset, before=reset is to_a_run_that_has_begun)
-
-
 def test_epoch_of_the_controller():
     controller = Controller(time_of_sample_0(1700000001000000000))
     text = f"""
@@ -460,8 +327,8 @@ def test_info_and_report_say_what_comes():
 
 
 if __name__ == "__main__":
-    harness.main([test_the_time_after_a_reset_is_exact, test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing,
+    harness.main([test_every_header_field_wrong_in_turn, test_flagged_packets_are_missing,
                   test_counters_are_told_while_it_runs, test_counters_wrap, test_a_machine_that_stood_still,
-                  test_begins_when_all_sources_send, test_counters_begin_again, test_epoch_of_the_controller,
+                  test_begins_when_all_sources_send, test_epoch_of_the_controller,
                   test_mistakes_are_said,
                   test_without_the_right_it_falls_back, test_info_and_report_say_what_comes])

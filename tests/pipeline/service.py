@@ -86,8 +86,8 @@ def test_orders_that_are_none():
 
 
 def test_again():
-    """With --again a pipeline that fails is started again, as long as it takes, with the file as it is then; one
-    that was stopped is not, and a stop ends the waiting."""
+    """With --again a pipeline that fails is started again, as long as it takes, with the file as it is then.
+    One that was stopped is not, and a stop ends the waiting."""
     failing = ENDLESS.replace("pause_us: 10000", "pause_us: 10000, fail_at: 5000")
     with node(failing, "--again", "0.1", command="serve") as n:
         n.wait_until(lambda s: s["restarts"] >= 2, what="it starts again and again")
@@ -309,6 +309,8 @@ def test_unit():
         assert done.returncode == 0 and not done.stderr, done
         # It starts a command that the program knows.
         options = re.search(r"ExecStart=\S+ serve \S+ (.*)", unit)[1].split()
+        harness.run(d, SHORT.replace("t_sink", "t_snik"), *options, command="serve", status=2)
+        options.remove("--again"), options.remove("1")  # which `run` does not have
         done = harness.run(d, SHORT, *options, "--stats", "stats.json")
         assert json.load(open(os.path.join(d, "stats.json")))["exit"] == 0, done
 

@@ -39,13 +39,14 @@ freq_mhz: {{first: 400, step: 0.0244140625}}
 sources: {{first: 0, step: 1, count: {BOARDS}}}
 streams: {{first: 0, step: 1, count: 1}}
 """
-# What a slot of a board is in the ledger.
+# The ledger's marks of a slot of a board.
 SENT, DEAD, LOST, TWIN = 1, 2, 4, 8
 TABLE = 251
 
 
 def payloads():
-    """[TABLE][channel][sample][input]: noise of rms 2.5 levels in each component; twos complement, real low."""
+    """[TABLE][channel][sample][input]: noise of rms 2.5 levels in each component; two's complement, the real
+    part in the low nibble."""
     rng = np.random.default_rng(7)
     level = np.clip(np.rint(rng.normal(0, 2.5, (2, TABLE, CHANNELS, SAMPLES, INPUTS))), -7, 7).astype(np.int8)
     return (level[0].view(np.uint8) & 15) | (level[1].view(np.uint8) << 4)
@@ -95,7 +96,7 @@ class Boards:
         at = slot - 2 if self.order["near"] else slot + (1 << BITS - 2) // SAMPLES
         self.count["twins"] += 1
         self.by_board[board, 1] += 1
-        if self.order["near"]:
+        if at < self.state.shape[1]:
             self.state[board, at] |= TWIN
         self.put(self.packet(at, board))
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a soak: a plan that follows from the seed alone, and how each fault is made and undone."""
+"""The faults of a soak: a plan that follows from the seed alone, and how each is made and undone."""
 import contextlib
 import json
 import mmap
@@ -18,8 +18,8 @@ import node
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "live"))
 from controller import Controller, time_of_sample_0  # noqa: E402
 
-# kind: (least and most seconds that it lasts, mean seconds between two of them in a long run, whether the node
-# may be not ready meanwhile)
+# kind: (least and most seconds that it lasts, mean seconds between two of them in a long run, whether the
+# node may be not ready meanwhile)
 KINDS = {
     "boards_die": (3, 12, 40, False), "loss": (4, 12, 30, False), "reorder": (4, 12, 40, False),
     "late": (3, 8, 50, False), "duplicate": (3, 10, 40, False), "twin_near": (3, 6, 80, False),
@@ -218,7 +218,7 @@ class Doing:
             receiver.go_on()
 
     def begin_disk_full(self, _):
-        """Of the tmpfs, all but nothing is taken by somebody else."""
+        """Somebody else's file fills the tmpfs."""
         fd = os.open(self.soak.path("disk", "filler"), os.O_CREAT | os.O_WRONLY)
         for size in (1 << 20, 1 << 12):
             with contextlib.suppress(OSError):
@@ -265,7 +265,8 @@ class Doing:
         for n in range(60):
             with contextlib.suppress(OSError):
                 s = socket.create_connection(("127.0.0.1", node.CONTROL), timeout=5)
-                s.sendall((b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"POST /v1/upd", b"")[n % 3])
+                s.sendall((b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"POST /v1/upd",
+                           b"")[n % 3])
                 fault.done["sockets"].append(s)
 
     def end_http_half_open(self, fault):

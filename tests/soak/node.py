@@ -1,4 +1,4 @@
-"""The node of the soak, the unit that starts it again, the receivers of its beams, and what is asked of it."""
+"""The node of the soak, the unit that starts it again, and the receivers of its beams."""
 import http.client
 import json
 import os
@@ -52,9 +52,12 @@ pipeline:
     connect_s: 1
     close_s: 2
     destinations: [{', '.join(f'{{address: "127.0.0.1:{port}"}}' for port in BEAMS)}]
-  - {{stage: baseband_beamform, in: clean, out: moving, beams: {{directions: [[0, 0]], rates: [[7.2e-5, 0]]}}}}
-  - {{stage: record, name: baseband, in: {{from: moving, policy: drop}}, directory: disk, prefix: "b_{{start}}",
-     file_bytes: 4194304}}
+  - stage: baseband_beamform
+    in: clean
+    out: moving
+    beams: {{directions: [[0, 0]], rates: [[7.2e-5, 0]]}}
+  - {{stage: record, name: baseband, in: {{from: moving, policy: drop}}, directory: disk,
+     prefix: "b_{{start}}", file_bytes: 4194304}}
   - {{stage: correlate, in: clean, out: visibilities, integrate: 65536}}
   - {{stage: uvh5, in: visibilities, directory: vis, prefix: "v_{{start}}", integrations: 20}}
 """
@@ -193,7 +196,7 @@ class Watch:
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def held(self, pid):
-        """Of the process: resident, locked in kB, descriptors, threads."""
+        """Kilobytes that the process has resident and locked, its threads, its descriptors."""
         try:
             with open(f"/proc/{pid}/status") as f:
                 status = dict(line.split(":", 1) for line in f if ":" in line)

@@ -2,8 +2,8 @@
 
 
 def text(r):
-    lines = [f"soak: seed {r['seed']}, {r['seconds']:g} s, {len(r['faults'])} faults, {r['processes']} processes, "
-             f"{r['pipelines']} pipelines, {r['resets']} resets", "",
+    lines = [f"soak: seed {r['seed']}, {r['seconds']:g} s, {len(r['faults'])} faults, {r['processes']} "
+             f"processes, {r['pipelines']} pipelines, {r['resets']} resets", "",
              "packets of each board" + "".join(f"{b:>10}" for b in range(len(r["boards"]["slots"])))]
     lines += [f"  {name:<19}" + "".join(f"{n:>10}" for n in row) for name, row in r["boards"].items()]
     lines += ["", "sent: " + ", ".join(f"{n} {k}" for k, n in r["sent"].items()),
@@ -16,11 +16,11 @@ def text(r):
                  f"{r['journal']} updates")
     if r["recoveries"]:
         worst, kind = max(r["recoveries"])
-        lines.append(f"not ready {len(r['recoveries'])} times; the longest after a fault: {worst:.1f} s ({kind})")
+        lines.append(f"not ready {len(r['recoveries'])} times; the longest after a fault: {worst:.1f} s "
+                     f"({kind})")
     for s in r["slopes"]:
-        if s["rss"] and s["rss"]["minutes"] > 1:
-            lines.append("a process of " + f"{s['rss']['minutes']:.1f} min: " + ", ".join(
-                f"{k} {v['mean']:.0f} {v['per_hour']:+.0f} +- {v['error']:.0f} per hour" for k, v in s.items()))
+        lines.append(f"{s.pop('minutes'):.1f} min without a break: " + ", ".join(
+            f"{k} {v['mean']:.0f} {v['per_hour']:+.0f} +- {v['error']:.0f} per hour" for k, v in s.items()))
     lines += ["", *(f"WRONG: {w}" for w in r["wrong"]), "wrong: " + str(len(r["wrong"]))]
     return "\n".join(lines)
 
@@ -35,8 +35,8 @@ def draw(r, path):
     figure, (top, middle, bottom) = plt.subplots(3, 1, figsize=(10, 9), sharex=True, layout="constrained")
     kinds = sorted({f["kind"] for f in r["faults"]})
     for f in r["faults"]:
-        top.barh(kinds.index(f["kind"]), max(f["end"] - f["at"], r["seconds"] / 400), left=f["at"], height=0.7,
-                 color="tab:red")
+        top.barh(kinds.index(f["kind"]), max(f["end"] - f["at"], r["seconds"] / 400), left=f["at"],
+                 height=0.7, color="tab:red")
     top.set(yticks=range(len(kinds)), yticklabels=kinds, title=f"faults of seed {r['seed']}")
     top.tick_params(axis="y", labelsize=7)
     t = [x["t"] for x in r["rows"]]

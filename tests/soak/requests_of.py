@@ -1,5 +1,5 @@
-"""Those who ask: updates, a third of them wrong; dumps, a third of them absurd; scrapes, and the page. What the
-node has acknowledged must hold, whatever happens to it."""
+"""Those who ask: updates, a third of them wrong; dumps, a third of them absurd; scrapes, and the page.
+Whatever happens to the node, the updates and dumps that it has acknowledged must hold."""
 import json
 import os
 import threading
@@ -131,7 +131,7 @@ class Requests:
             self.keep(event)
 
     def keep(self, event):
-        """What is said to be on the disk is there: it is taken along, since the disk is small."""
+        """Files that are said to be on the disk are there. They are taken along, since the disk is small."""
         document = self.dumps[event]
         if document["state"] != "done":
             return

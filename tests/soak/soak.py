@@ -3,8 +3,8 @@
 
 usage: soak.py [--seconds S] [--seed N] [--ready S] [--directory DIR] [--only KIND,...]
 
-A simulated F-engine sends to a node that makes beams, voltages, visibilities and dumps, and sends the beams to
-two receivers. Meanwhile boards die, packets are lost, the disk is full or hangs, the node is killed, ... : see
+A simulated F-engine sends to a node that makes beams, voltages, visibilities and dumps, and sends the beams
+to two receivers. Meanwhile boards die, packets are lost, the disk is full or hangs, the node is killed: see
 faults.py. In the end every packet of every board must be in a product, or in one counter with the reason.
 --ready: the longest time after a fault until the node is ready. Everything runs in a network namespace of its
 own. Exit status: 0, 1 when something is not explained, 77 where namespaces are not permitted.
@@ -128,7 +128,7 @@ class Soak:
             os.unlink(self.path("disk", name))
 
     def finish(self, patience):
-        """All faults are over: the node is ready, and what it was told is in force; then all ends in order."""
+        """All faults are over: the node is ready, and its dumps are done; then all ends in order."""
         end = time.monotonic() + patience
         while node.ask("/-/ready?now")[0] != 200 and time.monotonic() < end and not self.unit.given_up:
             time.sleep(0.2)
