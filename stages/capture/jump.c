@@ -31,13 +31,17 @@ static bool fits_clock(const struct capture *c, int64_t epoch_ns, int64_t raw)
 }
 
 /* The controller says another epoch, and the counters have not jumped: they began again before, unseen or
- * when it did not say so yet. It is believed where the count is by the clock, and where the clock says so. */
+ * when it did not say so yet. It is believed where the count is by the clock, and where the clock says so.
+ * Where the count is by the clock, and by the same epoch the sources are at the present time, they did not
+ * begin again: the machine was late. */
 static void look_for_epoch(struct capture *c)
 {
     int64_t epoch = epoch_of_controller(c), at;
-    if (epoch == c->shift_epoch_ns || !window_position(&c->window, 1, &at)) return;
+    bool other = epoch != c->shift_epoch_ns;
+    if ((!other && !c->by_clock) || !window_position(&c->window, 1, &at)) return;
     int64_t raw = at - atomic_load(&c->window.shift);
-    if (!c->by_clock && (!fits_clock(c, epoch, raw) || fits_clock(c, c->shift_epoch_ns, raw))) return;
+    if ((!other || !c->by_clock) && !fits_clock(c, epoch, raw)) return;
+    if (other && !c->by_clock && fits_clock(c, c->shift_epoch_ns, raw)) return;
     c->resume_raw = raw;
     c->anew = true;
     c->state = CAPTURE_FLUSHING;
@@ -106,10 +110,10 @@ static int count_anew(struct br_stage *stage, struct capture *c)
             sample, c->last_sample);
     int64_t shift = sample - c->resume_raw, rest = shift % step; /* which may be negative */
     shift += rest > 0 ? step - rest : -rest;
-    if (other && c->anew)
-        br_stage_warn(stage,
-                      "the controller says when the counters began again: from sample %" PRId64
-                      " on the count was off by %" PRId64 " samples",
+    if (c->anew)
+        br_stage_warn(stage, "%s: from sample %" PRId64 " on the count was off by %" PRId64 " samples",
+                      other ? "the controller says when the counters began again"
+                            : "the counters had not begun again",
                       c->clock_sample, shift - before);
     c->by_clock = c->watch != NULL && !other && !same;
     c->shift_epoch_ns = epoch;

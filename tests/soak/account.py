@@ -22,7 +22,8 @@ TOTAL = re.compile(r"(\d+) packets: (.*); (\d+) never came, of which the kernel 
 PEER = re.compile(r"127.0.0.1:(\d+): (\d+) minichunks sent, (\d+) missed, (\d+) connections?, (\d+) not "
                   r"acknowledged, in the last connection (\d+) assembled")
 CLOCK = re.compile(r"from sample (\d+) on the count was off by (-?\d+) samples")
-AGAIN = re.compile(r"began again, at sample (\d+) by our count( and this machine's clock, until)?")
+AGAIN = re.compile(r"(?:began again, at|jumped, to) sample (\d+) by our count"
+                   r"( and this machine's clock, until)?")
 
 
 def counts_of(text):
