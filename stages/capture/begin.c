@@ -5,6 +5,9 @@
 #include "stages/capture/capture.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+enum { CLOCK_S = 2 }; /* so far off the time may be before somebody is told */
 
 int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
 {
@@ -24,6 +27,12 @@ int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
     if (verdict == SAMPLE_CLOCK_UNSURE)
         return br_stage_fail(stage, sample_clock_refuse(&c->clock, by_clock, now, c->periods_by, &error),
                              "%s", error.text);
+    if (verdict == SAMPLE_CLOCK_SURE && llabs(late) > CLOCK_S * INT64_C(1000000000))
+        br_stage_warn(
+            stage,
+            "by %s the first packets come %.3g s %s than by their counter and its epoch: one of them "
+            "is not right, or there is another F-engine",
+            c->periods_by, 1e-9 * (double)llabs(late), late > 0 ? "later" : "earlier");
     if (verdict == SAMPLE_CLOCK_FIRST_PERIOD)
         br_stage_warn(
             stage,

@@ -14,6 +14,7 @@ import numpy as np
 
 import boards
 import harness
+import node
 
 REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 LACKING = ("late", "stray", "no_frame", "malformed", "flagged")  # of packets of slots that are not taken
@@ -28,6 +29,12 @@ AGAIN = re.compile(r"(?:began again, at|jumped, to) sample (\d+) by our count"
 
 def counts_of(text):
     return {reason: int(n) for n, reason in re.findall(r"(\d+) (\w+)", text)}
+
+
+def seam(sample, off):
+    """The first sample that is counted right, when the sources are found to be at `sample`, which was off:
+    the frames before it were open already."""
+    return (max(sample, sample - off) // node.FRAME + 1) * node.FRAME
 
 
 class Run:
@@ -54,7 +61,7 @@ class Run:
         parts = [(first, end, 0)]
         for a, b, off in self.off:
             at, stop, _ = parts.pop()
-            b = min(end, max(b, b - off))
+            b = min(end, seam(b, off))
             parts += [(at, a, 0), (a, b, off), (b, end, 0)]
         parts = [(a, b, off) for a, b, off in parts if b > a]
         if not parts:
@@ -97,7 +104,7 @@ class Run:
 def read_log(path):
     """[[Run, ...] of each process], and [port, sent, missed, connections, unanswered,
     assembled by the last one] of each pipeline."""
-    processes, peers = [], []
+    processes, peers, doubted = [], [], False
     with open(path, errors="replace") as f:
         for line in f:
             if line.startswith("balance:") and processes:
@@ -121,7 +128,11 @@ def read_log(path):
                     processes[-1].append(Run())
                 if entry["stage"] == "packetize" and (m := PEER.search(message)):
                     peers.append(list(map(int, m.groups())))
-                processes[-1][-1].take(entry["stage"], entry["message"])
+                run = processes[-1][-1]
+                run.take(entry["stage"], message)
+                doubted = doubted or "than by their counter and its epoch" in message
+                if doubted and START.search(message):
+                    run.clock_from, doubted = run.first, False
     return processes, peers
 
 
@@ -260,7 +271,7 @@ def check_dumps(soak, sent, processes, wrong):
             f = int(channel["channel"])
             at_ns = int(keys["EPOCH_NS"]) + (first + np.arange(samples)) * boards.SAMPLE_NS - soak.epoch_ns
             slot, within = at_ns // boards.SLOT_NS, at_ns % boards.SLOT_NS // boards.SAMPLE_NS
-            inexact = any(a is not None and a <= first + samples and (b is None or first < max(b, b - off))
+            inexact = any(a is not None and a <= first + samples and (b is None or first < seam(b, off))
                           for p in processes for r in p
                           if r.first and r.start_ns - r.first * boards.SAMPLE_NS == int(keys["EPOCH_NS"])
                           for a, b, off in r.off + [(r.clock_from, None, 0)])
@@ -316,8 +327,8 @@ def check_receivers(soak, peers, wrong):
 
 
 def slope(rows, key):
-    """Of a stretch of rows, per hour, with its error; samples that follow each other are not independent: the
-    error is that of ten means."""
+    """The slope of a stretch of rows, per hour, with its error; samples that follow each other are not
+    independent: the error is that of ten means."""
     t, y = (np.array([r[k] for r in rows], float) for k in ("t", key))
     n = t.size // 10
     t, y = (x[:10 * n].reshape(10, n).mean(1) for x in (t / 3600, y))
