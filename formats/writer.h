@@ -12,6 +12,7 @@
 
 #include "buffers/error.h"
 #include "buffers/frame.h"
+#include "formats/sky/apparent.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -89,6 +90,7 @@ struct file_writer {
     uint64_t vdif_samples;              /* in a VDIF frame; 0: as few as can be */
     const char *vdif_station;           /* id of the station in VDIF headers; NULL: 0 */
     uint64_t file_bytes;                /* DADA: data after which a new file is begun; 0: never */
+    const struct apparent_site *site;   /* of the telescope; NULL: not known */
     const struct writer_window *window; /* DADA, CHIME; NULL: a recording of all that comes */
 
     /* results */

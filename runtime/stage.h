@@ -137,10 +137,12 @@ struct br_stage_type {
 
     /* Answers requests of operators over the control interface. `what` names the request, `text` is its body.
      * The body of "dump" (POST /v1/dump), "cancel" (POST /v1/dump/cancel) and "baseband" (POST /baseband) is
-     * a JSON object. The body of "dumps" (GET /v1/dumps, answered with a list) and "baseband_status" (GET
-     * /baseband) is an event's number or "". Called between start and stop, while process runs, by
-     * another thread. It must not wait for anything, in particular not for a disk. Returns the HTTP status
-     * (200, 202, 400, ...); *reply receives JSON from malloc, which the runtime frees. NULL: no requests. */
+     * a JSON object. The body of "dumps" (GET /v1/dumps, answered with a list), "baseband_status" (GET
+     * /baseband) and "injections" (GET /v1/injections, answered with a list) is an event's id or "". A stage
+     * with BR_STAGE_HISTORY is asked for dumps, any other one for injections. Called between start and
+     * stop, while process runs, by another thread. It must not wait for anything, in particular not for a
+     * disk. Returns the HTTP status (200, 202, 400, ...); *reply receives JSON from malloc, which the
+     * runtime frees. NULL: no requests. */
     int (*request)(struct br_stage *stage, void *self, const char *what, const char *text, char **reply);
 
     /* Names of the parameters that may be updated while the stage runs, with NULL at the end; NULL: none. A
@@ -167,6 +169,11 @@ struct br_stage_type {
 
 /* The complete description of input i. */
 BR_API const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i);
+
+/* In start and later: the description of the i-th queue behind the stage: of its readers' outputs, of their
+ * readers' outputs, and so on, in the order of the data. *name receives the name of the stage that fills
+ * it. NULL: there are fewer. */
+BR_API const struct br_stream *br_stage_downstream(const struct br_stage *stage, size_t i, const char **name);
 
 /* The sideband of input 0, for a stage whose directions, phases or fine-channel frequencies depend on it. If
  * it is unknown, returns the upper one; a note, once for all stages, tells the user how to set it. */
@@ -227,6 +234,12 @@ BR_API int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch,
                               size_t from_pitch, size_t width, size_t rows);
 BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width,
                              size_t rows);
+
+/* For a stage that changes few samples, once for each frame: gives output 0's frame the data of input 0's. If
+ * no other stage reads the input, and both are in the same kind of memory, the frames exchange their memory;
+ * otherwise the data are copied. The input's data must not be used afterwards. The streams must have frames
+ * of the same size, without a side array. Returns a status. */
+BR_API int br_stage_pass(struct br_stage *stage, const struct br_frame *in, struct br_frame *out);
 
 /* Copies between host memory and the memory of the stage's frames, and waits for the copy. Only for rare
  * events, such as the end of a stream. Returns a status. */

@@ -49,6 +49,14 @@ BR_API size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sampl
 BR_API size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint64_t end, char *text,
                                      size_t size);
 
+/* --- marks: what a stage does to some samples, as one more update in these texts ---
+ *
+ * For a stage with updates that changes data for a while, such as one that adds test signals. Base samples
+ * [first, end) of output 0 are marked with `id` (cut at 79 characters): br_stage_updates_held has the mark
+ * for a sample of them, br_stage_updates_begun for a span in which they begin, with the digest 0. Mark
+ * samples before they are published. The last 512 marks of a pipeline are kept. Any thread. */
+BR_API void br_stage_mark(const struct br_stage *stage, uint64_t first, uint64_t end, const char *id);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,8 +3,8 @@
 
   tests/stall.py PID [SEED]    until it is ended, those that `meson test` below process PID has begun
 
-Every now and then one of them, chosen at random, or all of them, are stopped for one to two seconds. A process that its
-test has stopped itself is left alone."""
+Now and then one of them, chosen at random, or all of them, are stopped for one to two seconds. A process that
+its test has stopped itself is left alone."""
 import os
 import random
 import signal
@@ -13,7 +13,7 @@ import time
 
 
 def processes():
-    """Of every process: number of its parent, state, command line."""
+    """By its number, every process: its parent, state and command line."""
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -92,35 +92,62 @@ static void print_truncated(struct caller *caller, uint64_t payload, uint64_t le
         caller_fact(caller, "truncated", "%" PRIu64 " bytes%s", payload, rest);
 }
 
+/* Where beams looked at the start, as the header says: look[s->nbeams]; whether it does. */
+static bool find_looks(const struct br_stream *s, const struct dada_header *header, struct br_look *look,
+                       double (*pair)[2])
+{
+    struct br_stream moving = *s;
+    struct br_error error = {0};
+    size_t n = s->nbeams;
+    if (dada_get_reals(header, "BEAMS_START", 2 * n, pair[0], &error) > 0) {
+        struct br_beam *beams = (struct br_beam *)(pair + n);
+        for (size_t b = 0; b < n; b++) beams[b] = (struct br_beam){pair[b][0], pair[b][1]};
+        moving.beams = beams;
+    }
+    if (!beams_are_known(&moving) || beams_look(&moving, NULL, 0, look, &error) != BR_OK) return false;
+    bool known = dada_get_reals(header, "BEAMS_RADEC", 2 * n, pair[0], &error) > 0;
+    for (size_t b = 0; b < n; b++) {
+        if (look[b].x >= RECORDING_NOWHERE) look[b].x = look[b].y = NAN;
+        if (!known || pair[b][0] >= RECORDING_NOWHERE) continue;
+        look[b].ra_deg = pair[b][0];
+        look[b].dec_deg = pair[b][1];
+    }
+    return true;
+}
+
 /* Where beams are: the first ones, or all of them. */
-static void print_beams(struct caller *caller, const struct br_stream *s)
+static void print_beams(struct caller *caller, const struct br_stream *s, const struct dada_header *header)
 {
     enum { FEW = 16 };
     if (s->nbeams == 0) return;
+    struct br_look *look = caller_alloc(caller, s->nbeams * sizeof *look);
+    double(*pair)[2] = caller_alloc(caller, 2 * s->nbeams * sizeof *pair);
+    bool known = find_looks(s, header, look, pair), moves = known && s->beams == NULL;
     if (s->beams_x > 0)
         caller_fact(caller, "beams", "%zu, a grid of %zu x %zu: number = ix x %zu + iy", s->nbeams,
                     s->beams_x, s->beams_y, s->beams_y);
     else
         caller_fact(caller, "beams", "%zu, directions %s", s->nbeams,
-                    s->beams != NULL ? "as listed" : "unknown");
-    if (s->beams == NULL) return;
-    struct br_stream some = *s;
-    if (!caller->in_full && s->nbeams > FEW) some.nbeams = FEW;
-    caller_fact(caller, "", "number  x  y  azimuth  zenith angle (degrees)");
+                    moves   ? "at the start as listed; they move"
+                    : known ? "as listed"
+                            : "unknown");
+    if (!known) return;
+    size_t some = !caller->in_full && s->nbeams > FEW ? FEW : s->nbeams;
+    caller_fact(caller, "", "number  x  y  azimuth  zenith angle  RA  Dec (degrees)");
     char *table = NULL, *rest;
     size_t length;
     FILE *memory = open_memstream(&table, &length);
     if (memory == NULL) return;
-    beam_table_print(memory, &some, "  ");
+    beam_table_print(memory, look, some, "  ");
     fclose(memory);
     for (char *line = strtok_r(table, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
         caller_fact(caller, "", "%s", line);
     free(table);
-    if (some.nbeams < s->nbeams) caller_fact(caller, "", "...; all of them: beamring info --beams FILE");
+    if (some < s->nbeams) caller_fact(caller, "", "...; all of them: beamring info --beams FILE");
 }
 
 static int print_recording(struct caller *caller, const struct recording *r, const char *path,
-                           uint64_t file_bytes)
+                           uint64_t file_bytes, const struct dada_header *header)
 {
     const struct br_stream *s = &r->stream;
     char text[160];
@@ -147,7 +174,7 @@ static int print_recording(struct caller *caller, const struct recording *r, con
         caller_fact(caller, "next to them", "%s in each frame", br_array_format(&s->side, text, sizeof text));
     if (r->array != NULL) print_array(caller, r->array);
     print_frequencies(caller, s);
-    print_beams(caller, s);
+    print_beams(caller, s, header);
     if (s->scale < 1 || s->scale > 1) caller_fact(caller, "scale", "%g x stored value", s->scale);
     double sample_us = 1e-3 * (double)s->sample_ns.num / (double)s->sample_ns.den;
     if (s->sample_ns.den == 1)
@@ -191,7 +218,7 @@ int dada_info(struct caller *caller, const char *path)
         recording.stream.telescope = &site;
     }
     if (status == BR_OK) {
-        status = print_recording(caller, &recording, path, file_bytes);
+        status = print_recording(caller, &recording, path, file_bytes, &header);
         const char *updates = dada_get(&header, "UPDATES");
         if (updates != NULL) caller_fact(caller, "updates", "%s", updates);
         print_later_updates(caller, path);

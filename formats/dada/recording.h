@@ -67,6 +67,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
 bool recording_epochs_agree(const struct br_stream *stream, const struct br_stream *other, uint64_t first,
                             int64_t *later);
 
+enum { RECORDING_NOWHERE = 999 };
+
 /* The file-specific part of a header. */
 struct recording_file {
     const char *name, *obs_id;
@@ -76,6 +78,9 @@ struct recording_file {
     uint64_t obs_first, obs_offset; /* first sample of the observation; bytes of payload before this file */
     size_t header_bytes;            /* HDR_SIZE */
     const char *updates;            /* that it was made with (made_with.h); NULL or "": none */
+    /* [nbeams][2] where beams look at `first`: x and y of beams that move; right ascension and declination,
+     * degrees. RECORDING_NOWHERE: not known. NULL: of none of them */
+    const double *beams_start, *beams_radec;
 };
 
 /* The site and the dishes' places, for the header. */

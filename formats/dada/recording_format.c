@@ -1,5 +1,6 @@
 /* The writing half of recording.h. */
 #include "formats/dada/recording.h"
+#include "formats/tables/beam_table.h"
 
 #include "formats/common/text.h"
 
@@ -135,6 +136,9 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
     if (s->telescope != NULL) recording_put_telescope(w, s->telescope);
     if (s->beams != NULL && s->nbeams > 0) {
         if (s->beams_x > 0) dada_put(w, "BEAMS_GRID", "%zu,%zu", s->beams_x, s->beams_y);
-        dada_put_reals(w, "BEAMS_XY", &s->beams[0].x, 2 * s->nbeams); /* struct br_beam is two doubles */
+        if (!beams_move(s))
+            dada_put_reals(w, "BEAMS_XY", &s->beams[0].x, 2 * s->nbeams); /* struct br_beam is two doubles */
     }
+    if (file->beams_start != NULL) dada_put_reals(w, "BEAMS_START", file->beams_start, 2 * s->nbeams);
+    if (file->beams_radec != NULL) dada_put_reals(w, "BEAMS_RADEC", file->beams_radec, 2 * s->nbeams);
 }

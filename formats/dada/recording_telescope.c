@@ -33,7 +33,7 @@ void recording_put_telescope(struct dada_writer *w, const struct br_telescope *t
     if (t->dishes == NULL || !on_cells(t)) dada_put_reals(w, "POSITIONS_M", t->position[0], 3 * t->ndishes);
 }
 
-/* Numbers of a list, `each` for every dish: as many as the key has, or those of *ndishes if that is not 0. NULL
+/* Numbers of a list, `each` for every dish: as many as the key has, or those of *ndishes if it is not 0. NULL
  * with *status BR_OK: there is no such key. */
 static double *take_list(struct describe *d, const char *key, size_t each, unsigned *ndishes, int *status)
 {

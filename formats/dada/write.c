@@ -38,9 +38,53 @@ struct dada_out {
     uint64_t header_ns;
     struct sidecar gaps;
     char updates[WRITER_UPDATES]; /* that hold at the current file's first sample, or in the window */
-    int later;                    /* the file of those that begin behind its first sample; -1: not open */
+    struct beam_table table;
+    double *places; /* [2][nbeams][2]: beams_start and beams_radec of `file`; NULL: none */
+    int later;      /* the file of those that begin behind its first sample; -1: not open */
     uint64_t later_bytes;
 };
+
+/* --- where beams look ------------------------------------------------------------------------------ */
+
+static double rounded(double value, double per)
+{
+    return isfinite(value) ? nearbyint(value * per) / per : RECORDING_NOWHERE;
+}
+
+/* Memory for where beams look, and numbers there that take as much room as any in the header. */
+static int prepare_places(struct file_writer *w)
+{
+    const struct br_stream *s = w->stream;
+    struct dada_out *d = w->state;
+    const struct apparent_site *site = s->motion != NULL ? s->motion->site : w->site;
+    if (!beams_are_known(s)) return BR_OK;
+    d->places = malloc(4 * s->nbeams * sizeof *d->places);
+    if (d->places == NULL) return writer_no_memory(w, 4 * s->nbeams * sizeof *d->places);
+    for (size_t i = 0; i < 4 * s->nbeams; i++) d->places[i] = i % 2 == 0 ? 359.1234567 : -0.123456789;
+    if (beams_move(s)) d->file.beams_start = d->places;
+    if (site != NULL && apparent_is_there()) d->file.beams_radec = d->places + 2 * s->nbeams;
+    return BR_OK;
+}
+
+/* Where they look at the start of the file. */
+static int take_places(struct file_writer *w)
+{
+    const struct br_stream *s = w->stream;
+    struct dada_out *d = w->state;
+    if (d->file.beams_start == NULL && d->file.beams_radec == NULL) return BR_OK;
+    struct br_look *look = malloc(s->nbeams * sizeof *look);
+    if (look == NULL) return writer_no_memory(w, s->nbeams * sizeof *look);
+    int status = beams_look(s, w->site, d->file.first, look, &w->error);
+    for (size_t b = 0; b < s->nbeams && status == BR_OK; b++) {
+        double *xy = d->places + 2 * b, *radec = xy + 2 * s->nbeams;
+        xy[0] = rounded(look[b].x, 1e9);
+        xy[1] = rounded(look[b].y, 1e9);
+        radec[0] = rounded(look[b].ra_deg, 1e7);
+        radec[1] = rounded(look[b].dec_deg, 1e7);
+    }
+    free(look);
+    return status;
+}
 
 /* --- the header ------------------------------------------------------------------------------------ */
 
@@ -175,12 +219,12 @@ static int open_all(struct file_writer *w)
     d->flat = recording_is_flat(s, &d->row_bytes);
     if (sidecar_create(&d->gaps, s->nchannels) != BR_OK) return gaps_failed(w);
     if (part == NULL) {
-        char path[WRITER_PATH + 16];
         d->file.obs_id = w->prefix;
         snprintf(w->path, sizeof w->path, "%s", w->prefix); /* as long as any that it will have */
-        int status = measure_header(w, RECORDING_SLACK);
-        snprintf(path, sizeof path, "%s/%s_beams.csv", w->directory, w->prefix);
-        return status == BR_OK ? beam_table_write(path, s, &w->error) : status;
+        d->table = (struct beam_table){.stream = s, .site = w->site};
+        snprintf(d->table.path, sizeof d->table.path, "%s/%s_beams.csv", w->directory, w->prefix);
+        int status = prepare_places(w);
+        return status == BR_OK ? measure_header(w, RECORDING_SLACK) : status;
     }
     uint64_t samples = part->end - part->first;
     snprintf(d->obs_id, sizeof d->obs_id, "%" PRIu64, part->event);
@@ -231,6 +275,9 @@ static int open_file(struct file_writer *w, uint64_t first)
     d->file.obs_offset = d->flat ? (first / step - d->file.obs_first / step) * d->row_bytes : d->obs_bytes;
     d->used = 0;
     hold_updates(w, first, first + 1);
+    status = take_places(w);
+    if (status == BR_OK) status = beam_table_begin(&d->table, first, &w->error);
+    if (status != BR_OK) return status;
     writer_path(w, d->file.number);
     if (sidecar_open(&d->gaps, w->path, w->overwrite) != BR_OK) return gaps_failed(w);
     d->fd = br_output_open(w->path, w->overwrite, &w->error);
@@ -311,6 +358,10 @@ static int close_all(struct file_writer *w)
 {
     struct dada_out *d = w->state;
     int status = w->window != NULL ? close_window(w) : close_file(w);
+    int told = beam_table_end(&d->table, d->end, &w->error);
+    if (status == BR_OK) status = told;
+    free(d->places);
+    d->places = NULL;
     sidecar_destroy(&d->gaps);
     free(d->header);
     d->header = NULL;

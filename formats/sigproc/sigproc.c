@@ -131,6 +131,13 @@ size_t sigproc_format(uint8_t *buffer, const struct sigproc_header *h)
     return (size_t)(out.at - buffer);
 }
 
+double sigproc_angle(double value)
+{
+    double seconds = nearbyint(fabs(value) * 3600e4) / 1e4; /* never 60 of them */
+    double whole = floor(seconds / 3600), minutes = floor((seconds - 3600 * whole) / 60);
+    return copysign(1e4 * whole + 100 * minutes + (seconds - 3600 * whole - 60 * minutes), value);
+}
+
 double sigproc_mjd(int64_t unix_ns)
 {
     const int64_t day_ns = INT64_C(86400000000000);

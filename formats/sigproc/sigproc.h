@@ -38,6 +38,9 @@ enum { SIGPROC_HEADER_MAX = 1024 };
  * while the file grows: readers take the number of samples from the file's size. */
 size_t sigproc_format(uint8_t *buffer, const struct sigproc_header *header);
 
+/* An angle, in hours or degrees, as a number whose digits are hhmmss.s or ddmmss.s. */
+double sigproc_angle(double value);
+
 /* Unix nanoseconds (UTC) as a modified Julian date. */
 double sigproc_mjd(int64_t unix_ns);
 

@@ -1,6 +1,6 @@
 #include "formats/sigproc/write.h"
-#include "formats/tables/beam_table.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,11 +36,13 @@ int sigproc_writer_create(struct sigproc_writer *w, struct br_error *error)
     if (w->chunk > MAX_STEPS) w->chunk = MAX_STEPS;
     if (w->chunk < 1) w->chunk = 1;
     w->scratch = malloc(ROWS_BEAMS * w->chunk * row);
+    w->look = calloc(w->rows.nbeams, sizeof *w->look);
     if (w->rows.floats) {
         w->rows.mean = calloc(cells, sizeof *w->rows.mean);
         w->rows.seen = calloc(cells, sizeof *w->rows.seen);
     }
-    if (w->scratch != NULL && (!w->rows.floats || (w->rows.mean != NULL && w->rows.seen != NULL)))
+    if (w->scratch != NULL && w->look != NULL &&
+        (!w->rows.floats || (w->rows.mean != NULL && w->rows.seen != NULL)))
         return BR_OK;
     return br_fail(error, BR_E_NO_MEMORY, "not enough memory: %.1f MiB needed",
                    (double)(ROWS_BEAMS * w->chunk * row + cells * 6) / 1048576);
@@ -48,11 +50,10 @@ int sigproc_writer_create(struct sigproc_writer *w, struct br_error *error)
 
 int sigproc_writer_open(struct sigproc_writer *w, struct br_error *error)
 {
-    char table[FILES_PATH];
+    w->table = (struct beam_table){.stream = w->stream, .site = w->site};
+    snprintf(w->table.path, sizeof w->table.path, "%.4000s/%.150ss.csv", w->directory, w->prefix);
     w->files = (struct files){.directory = w->directory, .name = file_name, .owner = w};
-    int status = files_create(&w->files, w->nbands * w->nbeams, error);
-    snprintf(table, sizeof table, "%.4000s/%.150ss.csv", w->directory, w->prefix);
-    return status == BR_OK ? beam_table_write(table, w->stream, error) : status;
+    return files_create(&w->files, w->nbands * w->nbeams, error);
 }
 
 void sigproc_writer_free(struct sigproc_writer *w)
@@ -60,9 +61,34 @@ void sigproc_writer_free(struct sigproc_writer *w)
     for (size_t b = 0; w->missing != NULL && b < w->nbands; b++) missing_destroy(&w->missing[b]);
     files_destroy(&w->files);
     free(w->missing);
+    free(w->look);
     free(w->scratch);
     free(w->rows.mean);
     free(w->rows.seen);
+}
+
+/* The name of what a beam follows, or its number. */
+static const char *source_of(const struct sigproc_writer *w, size_t beam, char text[32])
+{
+    const struct br_motion *m = w->stream->motion;
+    snprintf(text, 32, "beam %zu", beam);
+    if (w->source != NULL) return w->source;
+    bool own = m != NULL && m->sources != NULL && m->nx == 0 && beam < m->nbeams;
+    return own && m->sources[beam].name != NULL ? m->sources[beam].name : text;
+}
+
+static double known(double value)
+{
+    return isfinite(value) ? value : 0;
+}
+
+/* Puts where a beam looks into its header. */
+static void put_look(const struct sigproc_writer *w, const struct br_look *look, struct sigproc_header *h)
+{
+    h->az_start_deg = known(look->azimuth_deg);
+    h->za_start_deg = known(90 - look->altitude_deg);
+    h->src_raj = isfinite(w->src_raj) ? w->src_raj : sigproc_angle(known(look->ra_deg) / 15);
+    h->src_dej = isfinite(w->src_dej) ? w->src_dej : sigproc_angle(known(look->dec_deg));
 }
 
 /* Begins all files, step `first` being their sample 0. */
@@ -70,6 +96,11 @@ static int begin(struct sigproc_writer *w, uint64_t first, struct br_error *erro
 {
     const struct br_stream *stream = w->stream;
     int status = BR_OK;
+    static const struct br_look nowhere = {NAN, NAN, NAN, NAN, NAN, NAN};
+    for (size_t b = 0; b < w->rows.nbeams; b++) w->look[b] = nowhere;
+    if (beams_are_known(stream)) status = beams_look(stream, w->site, first * w->step, w->look, error);
+    if (status == BR_OK) status = beam_table_begin(&w->table, first * w->step, error);
+    if (status != BR_OK) return status;
     w->part++;
     w->open = true;
     w->next = first;
@@ -82,19 +113,11 @@ static int begin(struct sigproc_writer *w, uint64_t first, struct br_error *erro
         for (size_t i = 0; i < w->nbeams && status == BR_OK; i++) {
             uint8_t bytes[SIGPROC_HEADER_MAX];
             file_name(w, band * w->nbeams + i, name);
-            snprintf(source, sizeof source, "beam %zu", w->beam[i]);
-            double azimuth = 0, zenith = 0;
-            if (stream->beams != NULL)
-                beam_azimuth(stream->telescope, stream->beams[w->beam[i]], &azimuth, &zenith);
             struct sigproc_header header = {
-                .az_start_deg = azimuth,
-                .za_start_deg = zenith,
                 .rawdatafile = name,
-                .source_name = w->source != NULL ? w->source : source,
+                .source_name = source_of(w, w->beam[i], source),
                 .telescope_id = w->telescope_id,
                 .machine_id = w->machine_id,
-                .src_raj = w->src_raj,
-                .src_dej = w->src_dej,
                 .fch1_mhz = b->fch1_mhz,
                 .foff_mhz = b->foff_mhz,
                 .nchans = (int)b->nchannels,
@@ -103,6 +126,7 @@ static int begin(struct sigproc_writer *w, uint64_t first, struct br_error *erro
                 .ibeam = (int)w->beam[i] + 1,
                 .tstart_mjd = sigproc_mjd(sigproc_arrival_ns(stream, first, w->step, b->delay)),
                 .tsamp_s = w->step * br_stream_sample_s(stream)};
+            put_look(w, &w->look[w->beam[i]], &header);
             status =
                 files_begin(&w->files, band * w->nbeams + i, bytes, sigproc_format(bytes, &header), error);
         }
@@ -147,6 +171,8 @@ int sigproc_writer_end(struct sigproc_writer *w, struct br_error *error)
         if (status == BR_OK) status = result;
     }
     int result = files_close(&w->files, status == BR_OK ? error : NULL);
+    if (status == BR_OK) status = result;
+    result = beam_table_end(&w->table, w->next * w->step, status == BR_OK ? error : NULL);
     w->open = false;
     return status != BR_OK ? status : result;
 }

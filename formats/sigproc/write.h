@@ -8,11 +8,14 @@
 #include "formats/sigproc/files.h"
 #include "formats/sigproc/missing.h"
 #include "formats/sigproc/rows.h"
+#include "formats/tables/beam_table.h"
 
 struct sigproc_writer {
     const struct br_stream *stream;
-    const char *directory, *prefix, *source; /* source NULL: "beam N" */
-    double src_raj, src_dej, max_gap_s;
+    const struct apparent_site *site;        /* of the telescope; NULL: not known */
+    const char *directory, *prefix, *source; /* source NULL: what the beam follows, or "beam N" */
+    double src_raj, src_dej; /* of all beams, as SIGPROC writes them; NAN: where each looks at the start */
+    double max_gap_s;
     int telescope_id, machine_id;
     unsigned step; /* base samples per sample of the files */
     size_t nbeams, nbands;
@@ -22,6 +25,8 @@ struct sigproc_writer {
     void (*disk)(void *owner, bool there); /* brackets what may wait for a disk */
     void *owner;
 
+    struct beam_table table;
+    struct br_look *look;    /* [the stream's nbeams] at the start of the files */
     struct files files;      /* [band][beam] */
     struct missing *missing; /* [band] */
     void *scratch;           /* rows of ROWS_BEAMS beams */
@@ -32,8 +37,8 @@ struct sigproc_writer {
     uint64_t written; /* steps in all */
 };
 
-/* Reserves memory; sigproc_writer_open writes the table of beams. Errors: BR_E_NO_MEMORY,
- * BR_E_IO; sigproc_writer_free follows in either case. */
+/* Reserves memory; sigproc_writer_open takes the directory and the prefix. Errors: BR_E_NO_MEMORY;
+ * sigproc_writer_free follows in either case. */
 int sigproc_writer_create(struct sigproc_writer *writer, struct br_error *error);
 int sigproc_writer_open(struct sigproc_writer *writer, struct br_error *error);
 

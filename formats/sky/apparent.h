@@ -1,7 +1,7 @@
 /* apparent.h - where the sky stands above a site, by ERFA; times are Unix time, which is UTC.
  *
- * Directions are unit vectors: x to the north, y to the east, and up, which is negative below the horizon. They
- * are those of light in a vacuum: without refraction. */
+ * Directions are unit vectors: x to the north, y to the east, and up, which is negative below the horizon.
+ * They are those of light in a vacuum: without refraction. */
 #ifndef BEAMRING_FORMATS_SKY_APPARENT_H
 #define BEAMRING_FORMATS_SKY_APPARENT_H
 

@@ -28,7 +28,7 @@ static int read_column(const char *line, size_t length, enum column c, double *v
         if (line[i] != ' ') word[n++] = line[i];
     word[n] = '\0';
     if (n == 0) return 0;
-    if (text_real(word, value) != 0) return -1;
+    if (length < to || text_real(word, value) != 0) return -1; /* a line that is cut off, too */
     return *value >= columns[c].least && *value <= columns[c].most ? 1 : -1;
 }
 

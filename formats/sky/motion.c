@@ -79,16 +79,15 @@ void br_motion_at(const struct br_motion *motion, uint64_t interval, struct br_b
     where(motion, ((double)interval + 0.5) * (double)motion->every, beams);
 }
 
-int br_motion_looks(const struct br_motion *motion, uint64_t sample, struct br_look *look)
+int br_motion_looks(const struct br_motion *motion, int64_t unix_ns, struct br_look *look)
 {
     size_t n = motion->nbeams;
     struct br_beam *beams = malloc(n * (sizeof *beams + 2 * sizeof(double)) + 1);
     if (beams == NULL) return BR_E_NO_MEMORY;
     double(*radec)[2] = (double(*)[2])(beams + n);
-    where(motion, (double)sample, beams);
-    bool known =
-        motion->site != NULL && apparent_is_there() &&
-        apparent_radec(motion->site, time_ns(motion, (double)sample), beams, n, radec, NULL) == BR_OK;
+    where(motion, (double)(unix_ns - motion->epoch_ns) * 1e-9 / motion->sample_s, beams);
+    bool known = motion->site != NULL && apparent_is_there() &&
+                 apparent_radec(motion->site, unix_ns, beams, n, radec, NULL) == BR_OK;
     for (size_t b = 0; b < n; b++) {
         double away = hypot(beams[b].x, beams[b].y);
         look[b] = (struct br_look){beams[b].x, beams[b].y, NAN, NAN, NAN, NAN};

@@ -18,7 +18,7 @@ struct br_motion {
     double sample_s;             /* seconds of a base sample */
     double reference_s;          /* of the reference time, from sample 0 on */
 
-    /* What the beams follow: [nbeams], or one, around which nx * ny beams are a grid. NULL: nothing. */
+    /* The beams follow these: [nbeams], or one, around which nx * ny beams are a grid. NULL: none. */
     const struct sky_source *sources;
     size_t nx, ny;
     double spacing[2]; /* of that grid, radians along x and y */
@@ -45,11 +45,12 @@ struct br_look {
     double x, y, azimuth_deg, altitude_deg, ra_deg, dec_deg;
 };
 
-/* Where the beams look when a base sample begins: look[nbeams]. BR_E_NO_MEMORY. */
-int br_motion_looks(const struct br_motion *motion, uint64_t sample, struct br_look *look);
+/* Where the beams look at a Unix time (br_stream_time_ns has that of a base sample): look[nbeams].
+ * BR_E_NO_MEMORY. */
+int br_motion_looks(const struct br_motion *motion, int64_t unix_ns, struct br_look *look);
 
-/* Beam (i, j) = i ny + j of nx by ny points to (sin(asin(x) + (i - (nx-1)/2) spacing[0]), likewise y), so that
- * a grid is the product of its axes; NAN below the horizon. */
+/* Beam (i, j) = i ny + j of nx by ny points to (sin(asin(x) + (i - (nx-1)/2) spacing[0]), likewise y), so
+ * that a grid is the product of its axes; NAN below the horizon. */
 void br_grid_around(struct br_beam centre, size_t nx, size_t ny, const double spacing[2],
                     struct br_beam *beams);
 

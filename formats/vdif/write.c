@@ -22,6 +22,7 @@ struct vdif_out {
     struct vdif_encoder like; /* with all threads of the stream */
     size_t count;
     struct vdif_file_out *out; /* [count] */
+    struct beam_table table;
 };
 
 /* --- refuses ------------------------------------------------------------------------------------- */
@@ -116,7 +117,6 @@ static int write_frames(void *owner, struct vdif_encoder *e)
 static int start(struct file_writer *f)
 {
     struct vdif_out *v = f->state;
-    char path[WRITER_PATH + 16];
     v->out = calloc(v->count, sizeof *v->out);
     if (v->out == NULL) return writer_no_memory(f, v->count * sizeof *v->out);
     for (size_t i = 0; i < v->count; i++) {
@@ -132,13 +132,15 @@ static int start(struct file_writer *f)
         if (vdif_encoder_start(&v->out[i].encoder) != BR_OK)
             return f->error = v->out[i].encoder.error, f->error.status;
     }
-    snprintf(path, sizeof path, "%s/%s_beams.csv", f->directory, f->prefix);
-    return v->like.beams ? beam_table_write(path, f->stream, &f->error) : BR_OK;
+    v->table = (struct beam_table){.stream = f->stream, .site = f->site};
+    snprintf(v->table.path, sizeof v->table.path, "%s/%s_beams.csv", f->directory, f->prefix);
+    return BR_OK;
 }
 
 static int put(struct file_writer *f, const struct br_frame *frame)
 {
     struct vdif_out *v = f->state;
+    if (beam_table_begin(&v->table, frame->first, &f->error) != BR_OK) return f->error.status;
     for (size_t i = 0; i < v->count; i++)
         if (vdif_encoder_put(&v->out[i].encoder, frame) != BR_OK)
             return f->error = v->out[i].encoder.error, f->error.status;
@@ -160,7 +162,8 @@ static int stop(struct file_writer *f)
     }
     free(v->out);
     v->out = NULL;
-    return status;
+    int told = beam_table_end(&v->table, f->next, &f->error);
+    return status != BR_OK ? status : told;
 }
 
 const struct writer_format vdif_files = {.name = "vdif",

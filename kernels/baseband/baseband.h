@@ -35,7 +35,8 @@
  *
  * A tile is 128 times of one channel and polarisation; on Hopper it has 16, 32, 64 or 96 beams, whichever
  * costs least of those whose weights fit into shared memory (choose() in gpu/wgmma/launch.cu): with D <= 512
- * 96 for 65 to 96 beams, 129 to 192, 257 to 288. Hopper is compute capability 9.0, any GPU 8.0 or newer.
+ * 96 for 65 to 96 beams, 129 to 192, 257 to 288. Hopper is compute capability 9.0, any GPU 8.0 or newer:
+ * Ampere, Ada (8.9) and Blackwell (10.0, 12.0) take gpu/mma/tile.cuh for all.
  * params.gpu leaves out rows. docs/kernels.md says how each works. */
 #ifndef BEAMRING_KERNELS_BASEBAND_BASEBAND_H
 #define BEAMRING_KERNELS_BASEBAND_BASEBAND_H
@@ -97,8 +98,8 @@ void br_baseband_exchange(struct br_baseband *plan, struct br_baseband *with);
 
 /* e          [T][F][P][D]  int4x2, components in [-8, 7]
  * e_valid    [T][F]        0: missing, 255: complete, between: the share of the inputs; NULL: all complete
- * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8). With params.bits = 8 int8 + int8, real
- *                          part first; missing samples are (-128, -128)
+ * out        [B][F][P][T]  int4x2; missing samples are 0x88 = (-8, -8). With params.bits = 8 int8 + int8,
+ *                          real part first; missing samples are (-128, -128)
  * out_valid  [F][T]        likewise; may be NULL when e_valid is NULL
  * saturated  [B]           the number of clamped components is added; NULL: not wanted, and with BR_CUDA
  *

@@ -53,7 +53,7 @@ struct baseband_scratch {
     float *power, *groups, *running;
 };
 
-/* What a plan that integrates sums up. Groups of GROUP samples are added as a tree: see power.h. */
+/* The sums of a plan that integrates. Groups of GROUP samples are added as a tree: see power.h. */
 enum { GROUP = 16 };
 
 struct power_state {
@@ -74,6 +74,8 @@ struct power_state {
      * slab: `now` says which is which. */
     float *running[2], *rest[2];
     unsigned now;
+
+    struct br_baseband_power_device *device; /* NULL: not on a GPU */
 };
 
 /* A slab: `nsteps` samples behind the unfinished block's `position`, which end `nblocks` blocks, the last of

@@ -2,16 +2,16 @@
  *
  *   I[f][tbar][b] = 2^-k R sum_{t in tbar} sum_p 4^-s |sum_d A[f][p][b][d] E[t][f][p][d]|^2,
  *
- * s = shift[f][p][b]. Block tbar has n input samples. Missing samples contribute nothing; R = n / (sum of the
- * shares of the block's samples) restores the level of the noise. A block whose valid fraction, 1 / R, is
- * below params.threshold is masked: all zero bytes, validity 0. One more beam, or what is subtracted from all,
- * is sum_p sum_d c[f][p][d] |E[t][f][p][d]|^2 in the place of the squares, c = params.incoherent.
+ * s = shift[f][p][b]. Block tbar has n input samples. Missing samples contribute nothing; R = n / (sum of
+ * the shares of the block's samples) restores the level of the noise. A block whose valid fraction, 1 / R, is
+ * below params.threshold is masked: all zero bytes, validity 0. One more beam, or what is subtracted from
+ * all, is sum_p sum_d c[f][p][d] |E[t][f][p][d]|^2 in the place of the squares, c = params.incoherent.
  *
  * The bits of a result follow from the block's samples alone, whatever the calls, threads and devices: sums
  * over dishes are exact integers, converted to float32, squared and added there (each step rounds to
  * nearest). Sixteen samples, counted from the block's first one, are added as a tree of neighbours, (0 + 1) +
  * (2 + 3) and so on; those of the polarisations are added to each other, and then sixteen by sixteen to the
- * block. What is missing, or behind the block's end, counts as 0.
+ * block. Samples that are missing, or behind the block's end, count as 0.
  *
  * A plan carries the unfinished block from call to call. br_baseband_exchange leaves it where it is: new
  * weights begin between two samples. With BR_CUDA e and out are device memory (e 16-byte aligned is
@@ -44,8 +44,9 @@ void br_baseband_power_begin(struct br_baseband *plan, unsigned phase);
  *
  * e          [nsteps][F][P][D]            int4x2
  * e_valid    [nsteps][F]                  0: missing, 255: complete, between: the share of the inputs; NULL
- * out        [F][out_stride][columns]     float16 bits; block i of this call is row i of each channel; columns
- *                                         are the beams, and the incoherent sum unless it is subtracted
+ * out        [F][out_stride][columns]     float16 bits; block i of this call is row i of each channel;
+ *                                         columns are the beams, and the incoherent sum unless it is
+ *                                         subtracted
  * out_valid  [F][valid_stride]            the valid fraction of block i, 1 to 255, or 0 where masked
  * taken      input samples used; nsteps where fewer than max_blocks blocks were completed
  *

@@ -70,7 +70,17 @@ int br_cuda_check(struct br_cuda *cuda, struct br_why *why)
 /* The stream, the rounds of uploads, the counter. -1 with `why`; br_cuda_destroy takes back what was made. */
 static int set_up(struct br_cuda *cuda, struct br_why *why)
 {
+    char code[64];
+    int major = 0, minor = 0;
     bool ok = br_cuda_ok(cuda, cudaSetDevice(cuda->device), "cudaSetDevice");
+    if (ok && !br_cuda_code(code, sizeof code)) {
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->device);
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->device);
+        return br_because(why,
+                          "device %d has compute capability %d.%d, for which this beamring has no code; "
+                          "expected a build with -Dgpu_archs=sm_%d%d, and a GPU from 8.0 on",
+                          cuda->device, major, minor, major, minor);
+    }
     if (ok && cuda->stream == NULL) {
         ok = br_cuda_ok(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
                         "cudaStreamCreateWithFlags");
@@ -243,10 +253,25 @@ bool br_cuda_is_hopper(int device)
     return (code == NULL || strcmp(code, "sm_80") != 0) && br_cuda_runs_sm_90a(device);
 }
 
+bool br_cuda_code(char *name, size_t size)
+{
+    int machine = 0, ptx = 0;
+    if (br_cuda_code_of(&machine, &ptx) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    if (machine == ptx)
+        snprintf(name, size, "sm_%d%s", machine, machine == 90 && BR_HAS_SM_90A ? "a" : "");
+    else
+        snprintf(name, size, "sm_%d, by the driver from compute_%d", machine, ptx);
+    return true;
+}
+
 bool br_cuda_runs_sm_90a(int device)
 {
     int major = 0, minor = 0;
-    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+    return BR_HAS_SM_90A &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
            major == 9 && minor == 0;
 }

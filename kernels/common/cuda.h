@@ -55,8 +55,12 @@ void br_cuda_destroy(struct br_cuda *cuda);
 
 int br_cuda_device(const struct br_cuda *cuda);
 
-/* Whether a device runs what is compiled for sm_90a: it is of compute capability 9.0. False where it
- * cannot be asked. */
+/* Names the machine code that the current device runs: "sm_89", or "sm_110, by the driver from compute_100".
+ * False: this build has none for it. */
+bool br_cuda_code(char *name, size_t size);
+
+/* Whether a device runs what is compiled for sm_90a: it is of compute capability 9.0, and this build has that
+ * code. False where it cannot be asked. */
 bool br_cuda_runs_sm_90a(int device);
 
 /* Whether kernels of Hopper's own are to be taken: the same, but false where the environment has

@@ -66,3 +66,9 @@ void br_cuda_free(struct br_cuda *cuda, void *memory)
 {
     (void)cuda, (void)memory;
 }
+
+bool br_cuda_code(char *name, size_t size)
+{
+    (void)name, (void)size;
+    return false;
+}

@@ -17,3 +17,12 @@ extern "C" void br_cuda_launch_upload(void *to, const void *from, size_t bytes, 
     upload<<<static_cast<unsigned>(blocks < 32 ? blocks : 32), 256, 0, static_cast<cudaStream_t>(stream)>>>(
         static_cast<uint4 *>(to), static_cast<const uint4 *>(from), count);
 }
+
+extern "C" int br_cuda_code_of(int *machine, int *ptx)
+{
+    cudaFuncAttributes of = {};
+    cudaError_t status = cudaFuncGetAttributes(&of, reinterpret_cast<const void *>(upload));
+    *machine = of.binaryVersion;
+    *ptx = of.ptxVersion;
+    return status;
+}

@@ -31,7 +31,8 @@
  * Any GPU is one of compute capability 8.0 or newer, Hopper is 9.0; params.portable leaves out the rows of
  * grid_whole.cuh and of Hopper. "With room": a block may have the shared memory that the grid needs. That is
  * for float32 32 KiB and 520 bytes for each of 2M + 2N directions (where a block may not, create fails), and
- * for grid_whole.cuh three time steps of the field, U_p and one time step of beams. gpu/launch.cu and
+ * for grid_whole.cuh three time steps of the field, U_p and one time step of beams. Ada (8.9) and Blackwell
+ * (10.0, 12.0) take the rows for any GPU; a block of 8.6, 8.9 and 12.0 may have 99 KiB. gpu/launch.cu and
  * gpu/wgmma/launch.cu choose; docs/kernels.md says how each works. */
 #ifndef BEAMRING_KERNELS_FRB_BEAMS_FRB_BEAMS_H
 #define BEAMRING_KERNELS_FRB_BEAMS_FRB_BEAMS_H

@@ -37,7 +37,9 @@
  *   BR_CUDA       8, 12, ... 32 each way          all                    any GPU       gpu/direct/
  *
  * Any GPU is one of compute capability 8.0 or newer, Hopper is 9.0. "With room": a block may have the shared
- * memory that it needs, 61 to 143 KiB by grid. A GPU takes one or two polarisations and no other grids.
+ * memory that it needs: 61 to 93 KiB where one side has up to 16 cells, else 141 to 143. A block of 8.6, Ada
+ * (8.9) and Blackwell's 12.0 may have 99 KiB, so that they take direct/ for 20 and 24 cells each way; 8.0 and
+ * 10.0 have room for all. A GPU takes one or two polarisations and no other grids.
  * gpu/launch.cu chooses; docs/kernels.md says how each works.
  *
  * direct/ transforms every sample: weights, fields and first sums are float16, relative to each channel's

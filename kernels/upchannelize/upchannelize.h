@@ -38,12 +38,13 @@
  *   BR_CUDA       U = 32, 64, 128                        any GPU with room  gpu/mma/pfb_u32up.cuh
  *   BR_CUDA       the rest                               any GPU            gpu/fp32/
  *
- * Any GPU is one of compute capability 8.0 or newer, Hopper is 9.0; params.portable leaves out the rows for
- * Hopper. "With room": a block may have the shared memory that it needs (U = 32: 33 KiB, 64: 70 KiB, 128: 147
- * KiB). gpu/launch.cu and gpu/select.cuh choose; docs/kernels.md says how each works. All but float32 is
- * float16 on tensor cores: levels may differ by one where the unrounded value is within 0.03 of a
- * half level. Fastest where e, row and out are multiples of 16; elsewhere the same kernels take narrow loads
- * and stores. */
+ * Any GPU is one of compute capability 8.0 or newer, Hopper is 9.0; params.portable leaves out the rows
+ * for Hopper. "With room": a block may have the shared memory that it needs (U = 32: 33 KiB, 64: 70 KiB,
+ * 128: 147 KiB). A block of 8.6, Ada (8.9) and Blackwell's 12.0 may have 99 KiB, so that they take
+ * gpu/fp32/ for U = 128; 8.0 and 10.0 have room for all. gpu/launch.cu and gpu/select.cuh choose;
+ * docs/kernels.md says how each works. All but float32 is float16 on tensor cores: levels may differ by
+ * one where the unrounded value is within 0.03 of a half level. Fastest where e, row and out are multiples
+ * of 16; elsewhere the same kernels take narrow loads and stores. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_UPCHANNELIZE_H
 #define BEAMRING_KERNELS_UPCHANNELIZE_UPCHANNELIZE_H
 

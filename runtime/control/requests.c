@@ -7,16 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The stages that answer; NULL at the end. `stage` of what comes next. */
-static struct br_stage *next_stage(struct node *node, struct br_stage *after)
+/* The stages that answer, of those that keep what has passed or of the others; NULL at the end. */
+static struct br_stage *next_of(struct node *node, struct br_stage *after, bool history)
 {
     struct br_graph *graph = node->current.graph;
     bool runs = node->run != NULL && graph != NULL && node->threads_run;
     if (!runs) return NULL;
     for (struct br_stage *s = after != NULL ? after + 1 : graph->stage; s < graph->stage + graph->nstages;
          s++)
-        if (s->type->request != NULL) return s;
+        if (s->type->request != NULL && history == ((s->type->flags & BR_STAGE_HISTORY) != 0)) return s;
     return NULL;
+}
+
+static struct br_stage *next_stage(struct node *node, struct br_stage *after)
+{
+    return next_of(node, after, true);
 }
 
 static void answer_reply(struct control_answer *answer, struct br_stage *stage, const char *what,
@@ -86,11 +91,11 @@ struct replies {
     char *error;
 };
 
-/* Asks all stages; `good` says whether one answered with 200. */
-static struct replies ask_all(struct node *node, const char *what, const char *text)
+/* Asks all stages. */
+static struct replies ask_all(struct node *node, const char *what, const char *text, bool history)
 {
     struct replies all = {.joined = joined_begin(), .code = 500};
-    for (struct br_stage *s = next_stage(node, NULL); s != NULL; s = next_stage(node, s)) {
+    for (struct br_stage *s = next_of(node, NULL, history); s != NULL; s = next_of(node, s, history)) {
         char *reply = NULL;
         int code = s->type->request(s, s->self, what, text, &reply);
         if (code == 200 && reply != NULL && joined_add(all.joined, reply)) continue;
@@ -122,8 +127,20 @@ void requests_dumps(struct node *node, const struct control_request *request, st
 {
     const char *id = request_query(request, "id");
     if (nobody(node, answer)) return;
-    struct replies all = ask_all(node, "dumps", id != NULL ? id : "");
+    struct replies all = ask_all(node, "dumps", id != NULL ? id : "", true);
     answer_all(answer, &all, "{\"dumps\": ", "}");
+}
+
+void requests_injections(struct node *node, const struct control_request *request,
+                         struct control_answer *answer)
+{
+    const char *id = request_query(request, "id");
+    if (next_of(node, NULL, false) == NULL) {
+        answer_error(answer, 409, "no stage of this pipeline adds bursts: expected one such as 'inject'");
+        return;
+    }
+    struct replies all = ask_all(node, "injections", id != NULL ? id : "", false);
+    answer_all(answer, &all, "{\"injections\": ", "}");
 }
 
 void requests_baseband(struct node *node, const struct control_request *request,
@@ -132,7 +149,7 @@ void requests_baseband(struct node *node, const struct control_request *request,
     const char *id = request_query(request, "event_id");
     const char *text = post ? request->body : id != NULL ? id : "";
     if (nobody(node, answer)) return;
-    struct replies all = ask_all(node, post ? "baseband" : "baseband_status", text);
+    struct replies all = ask_all(node, post ? "baseband" : "baseband_status", text, true);
     if (post && all.code != 409 && all.code != 503) all.code = 400;
     answer_all(answer, &all, "", "");
 }

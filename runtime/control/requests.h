@@ -11,6 +11,10 @@ void requests_forward(struct node *node, const char *what, const struct control_
 /* The dumps of all stages: {"dumps": [...]}, newest first in each. */
 void requests_dumps(struct node *node, const struct control_request *request, struct control_answer *answer);
 
+/* The bursts that all stages add to the field: {"injections": [...]}, newest first in each. */
+void requests_injections(struct node *node, const struct control_request *request,
+                         struct control_answer *answer);
+
 /* kotekan's request (`post`) and status: of all stages together, as its frequencies are. */
 void requests_baseband(struct node *node, const struct control_request *request,
                        struct control_answer *answer, bool post);

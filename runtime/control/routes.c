@@ -272,6 +272,11 @@ static void get_dumps(void *arg, const struct control_request *request, struct c
     requests_dumps(arg, request, answer);
 }
 
+static void get_injections(void *arg, const struct control_request *request, struct control_answer *answer)
+{
+    requests_injections(arg, request, answer);
+}
+
 static void post_dump(void *arg, const struct control_request *request, struct control_answer *answer)
 {
     requests_forward(arg, "dump", request, answer);
@@ -322,6 +327,7 @@ const struct control_route node_routes[] = {
      post_update, 0},
     {"DELETE", "/v1/updates/", "ID behind it: an update that is scheduled shall not hold", delete_update, 0},
     {"GET", "/v1/dumps", "dumps of what has passed; ?id=EVENT for one with its channels", get_dumps, 0},
+    {"GET", "/v1/injections", "bursts that are added to the field; ?id=EVENT for one", get_injections, 0},
     {"POST", "/v1/dump",
      "writes what has passed: {\"id\", \"start\", \"duration_s\", \"dm\", \"dm_error\", \"freq_ref_mhz\", "
      "...}",

@@ -428,7 +428,7 @@ int br_graph_read(struct br_graph **result, struct br_config *config, struct br_
     return known ? BR_OK : BR_E_INVALID;
 }
 
-/* Of the first stream whose array is known. */
+/* Warns of the size of an array, by the first stream that has one. */
 static void check_size(const struct br_graph *graph)
 {
     for (size_t s = 0; s < graph->nstages; s++)

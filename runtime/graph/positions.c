@@ -113,17 +113,18 @@ static const struct br_param *columns_of(struct br_config *config, const struct 
     return NULL;
 }
 
-static bool read_table(struct br_config *config, const struct br_node *at, const char *path,
-                       struct br_telescope *t)
+/* Returns the rows, or NULL after a mistake. */
+static const struct br_node *read_table(struct br_config *config, const struct br_node *at, const char *path,
+                                        struct br_telescope *t)
 {
     const char *also[65] = {NULL};
     const struct br_node *table = br_config_read_table(config, at, path);
     const struct br_param *schema = table != NULL ? columns_of(config, table->item[0]) : NULL;
-    if (schema == NULL) return false;
+    if (schema == NULL) return NULL;
     if (table->count > MAX_DISHES) {
         br_config_error(config, at, "telescope: positions_m: %s has %zu rows; expected at most %d", path,
                         table->count, MAX_DISHES);
-        return false;
+        return NULL;
     }
     for (size_t i = 0; i < table->item[0]->count; i++) also[i] = table->item[0]->key[i]->text;
     double(*position)[3] = br_config_alloc(config, table->count * sizeof *position);
@@ -135,8 +136,9 @@ static bool read_table(struct br_config *config, const struct br_node *at, const
     }
     t->ndishes = (unsigned)table->count;
     t->position = (const double(*)[3])position;
-    if (errors > 0) return false;
-    return schema == local || schema == local_m || to_local(config, at, path, t, position);
+    if (errors > 0) return NULL;
+    bool good = schema == local || schema == local_m || to_local(config, at, path, t, position);
+    return good ? table : NULL;
 }
 
 static bool read_list(struct br_config *config, const struct br_node *list, struct br_telescope *t)
@@ -219,10 +221,15 @@ static bool is_hdf5(const char *path)
 
 /* --- mistakes that only all positions together show --- */
 
-static int by_east(const void *a, const void *b)
+struct along {
+    double m; /* of a dish, along one direction */
+    size_t dish;
+};
+
+static int by_m(const void *a, const void *b)
 {
-    const double *p = *(const double *const *)a, *q = *(const double *const *)b;
-    return p[0] != q[0] ? (p[0] > q[0]) - (p[0] < q[0]) : (p > q) - (p < q);
+    const struct along *p = a, *q = b;
+    return p->m != q->m ? (p->m > q->m) - (p->m < q->m) : (p->dish > q->dish) - (p->dish < q->dish);
 }
 
 static double distance(const double a[3], const double b[3])
@@ -230,35 +237,47 @@ static double distance(const double a[3], const double b[3])
     return hypot(hypot(a[0] - b[0], a[1] - b[1]), a[2] - b[2]);
 }
 
-static void check_apart(struct br_config *config, const struct br_node *at, const struct br_telescope *t)
+/* `rows`: the list of the dishes' nodes, or the only node that there is. */
+static void check_apart(struct br_config *config, const struct br_node *rows, const char *file,
+                        const struct br_telescope *t)
 {
-    static const double apart = 1e-3;
-    const double **order = br_config_alloc(config, t->ndishes * sizeof *order);
-    for (size_t d = 0; d < t->ndishes; d++) order[d] = t->position[d];
-    qsort(order, t->ndishes, sizeof *order, by_east);
+    /* Dishes in one place are neighbours along any direction; arrays seldom have an arm across this one. */
+    static const double apart = 1e-3, unit[3] = {0.5389, 0.6403, 0.5474};
+    struct along *order = br_config_alloc(config, t->ndishes * sizeof *order);
+    for (size_t d = 0; d < t->ndishes; d++) {
+        const double *r = t->position[d];
+        order[d] = (struct along){r[0] * unit[0] + r[1] * unit[1] + r[2] * unit[2], d};
+    }
+    qsort(order, t->ndishes, sizeof *order, by_m);
     for (size_t i = 0; i < t->ndishes; i++)
-        for (size_t k = i + 1; k < t->ndishes && order[k][0] - order[i][0] < apart; k++) {
-            if (!(distance(order[i], order[k]) < apart)) continue;
-            size_t a = (size_t)(order[i] - t->position[0]) / 3, b = (size_t)(order[k] - t->position[0]) / 3;
-            if (a > b) b += a, a = b - a, b -= a;
+        for (size_t k = i + 1; k < t->ndishes && order[k].m - order[i].m < apart; k++) {
+            size_t a = order[i].dish < order[k].dish ? order[i].dish : order[k].dish,
+                   b = order[i].dish + order[k].dish - a;
+            const double *at = t->position[b];
+            if (!(distance(at, t->position[a]) < apart)) continue;
             br_config_error(
-                config, at->kind == BR_NODE_LIST ? at->item[b] : at,
-                "telescope: positions_m: dish %zu is in the place of dish %zu, %.9g m east, %.9g m "
-                "north and %.9g m up; expected dishes at least 1 mm apart, and metres, not degrees",
-                b, a, t->position[b][0], t->position[b][1], t->position[b][2]);
+                config, rows->kind == BR_NODE_LIST ? rows->item[b] : rows,
+                "telescope: positions_m: %s%sdish %zu is in the place of dish %zu, %.9g m east, "
+                "%.9g m north and %.9g m up; expected dishes at least 1 mm apart, and metres, not "
+                "degrees",
+                file != NULL ? file : "", file != NULL ? ": " : "", b, a, at[0], at[1], at[2]);
             return;
         }
 }
 
 void br_positions_read(struct br_config *config, const struct br_node *node, struct br_telescope *t)
 {
-    bool good = false;
+    const struct br_node *rows = NULL;
+    const char *path = NULL;
     if (node->kind == BR_NODE_LIST && node->count > 0 && node->count <= MAX_DISHES) {
-        good = read_list(config, node, t);
+        if (read_list(config, node, t)) rows = node;
     } else if (node->kind == BR_NODE_SCALAR && node->text[0] != '\0') {
-        const char *path = br_config_find(config, "telescope: positions_m", node);
+        path = br_config_find(config, "telescope: positions_m", node);
         if (path == NULL) return;
-        good = is_hdf5(path) ? read_uvh5(config, node, path, t) : read_table(config, node, path, t);
+        if (!is_hdf5(path))
+            rows = read_table(config, node, path, t);
+        else if (read_uvh5(config, node, path, t))
+            rows = node;
     } else {
         br_config_error(
             config, node,
@@ -266,12 +285,12 @@ void br_positions_read(struct br_config *config, const struct br_node *node, str
             "or the name of a file",
             MAX_DISHES);
     }
-    if (!good) return;
+    if (rows == NULL) return;
     if (t->ndishes > MAX_DISHES)
-        br_config_error(config, node, "telescope: positions_m: %u dishes; expected at most %d", t->ndishes,
-                        MAX_DISHES);
+        br_config_error(config, node, "telescope: positions_m: %s has %u dishes; expected at most %d", path,
+                        t->ndishes, MAX_DISHES);
     else
-        check_apart(config, node, t);
+        check_apart(config, rows, rows == node ? path : NULL, t);
 }
 
 static int ascending(const void *a, const void *b)

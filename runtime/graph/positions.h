@@ -4,8 +4,8 @@
 
 #include "runtime/graph/graph.h"
 
-/* Fills ndishes and position [ndishes] of the telescope from a list of [east, north, up] or a file; what a file
- * says of the site goes where `telescope:` does not say it (NAN). Mistakes are recorded. */
+/* Fills ndishes and position [ndishes] of the telescope from a list of [east, north, up] or a file. The site
+ * of a file is taken where `telescope:` does not give it (NAN). Mistakes are recorded. */
 void br_positions_read(struct br_config *config, const struct br_node *node, struct br_telescope *telescope);
 
 /* Warns about an array of a size that the stream's wavelengths do not explain: kilometres or degrees in the

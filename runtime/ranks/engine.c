@@ -26,6 +26,7 @@
 struct engine {
     const struct mpi_plugin *mpi;
     void (*happened)(void *arg, const char *failure);
+    struct br_message *(*expect)(void *arg, unsigned from, unsigned channel, size_t bytes);
     void *arg;
     pthread_t thread;
     pthread_mutex_t calls; /* while MPI is called for messages; before `mutex` */
@@ -82,12 +83,28 @@ static void is_done(void *message)
     __atomic_store_n(&((struct br_message *)message)->done, 1, __ATOMIC_RELEASE);
 }
 
+/* Begins to receive the posts that have arrived. How many; -1: a failure. */
+static int take_posts(struct engine *engine)
+{
+    unsigned from, channel;
+    size_t bytes;
+    int found, n = 0;
+    while ((found = engine->mpi->look(&from, &channel, &bytes, engine->why, sizeof engine->why)) > 0) {
+        struct br_message *m = engine->expect(engine->arg, from, channel, bytes);
+        if (m == NULL) snprintf(engine->why, sizeof engine->why, "no memory for what rank %u says", from);
+        if (m == NULL || !engine->mpi->fetch(m->data, bytes, m, engine->why, sizeof engine->why)) return -1;
+        n++;
+    }
+    return found < 0 ? -1 : n;
+}
+
 /* Begins what was submitted, and looks what is done; true when there was any. With `calls` held, so that
  * engine_halt waits for what is under way. */
 static bool work(struct engine *engine)
 {
     struct br_message *m;
     bool any = false, halted;
+    int n;
     while ((m = take(engine, &halted)) != NULL) {
         any = true;
         if (!engine->mpi->begin(m->sends, m->data, m->bytes, m->peer, m->channel, m, engine->why,
@@ -97,8 +114,7 @@ static bool work(struct engine *engine)
         }
     }
     if (halted) return any;
-    int n = engine->mpi->done(is_done, engine->why, sizeof engine->why);
-    if (n < 0) {
+    if (take_posts(engine) < 0 || (n = engine->mpi->done(is_done, engine->why, sizeof engine->why)) < 0) {
         fail(engine);
         return true;
     }
@@ -152,11 +168,14 @@ static void *run(void *arg)
 }
 
 int engine_create(struct engine **result, struct engine_self *self,
-                  void (*happened)(void *arg, const char *failure), void *arg, struct br_error *error)
+                  void (*happened)(void *arg, const char *failure),
+                  struct br_message *(*expect)(void *arg, unsigned from, unsigned channel, size_t bytes),
+                  void *arg, struct br_error *error)
 {
     struct engine *engine = *result = calloc(1, sizeof *engine);
     if (engine == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for MPI");
     engine->happened = happened;
+    engine->expect = expect;
     engine->arg = arg;
     engine->self = self;
     engine->last = &engine->first;

@@ -12,9 +12,12 @@ struct engine_self {
 };
 
 /* Loads the plugin and starts MPI. `happened` is called when messages are done, or the engine has failed
- * (with the reason). Errors: BR_E_INVALID: no MPI here, and what to install; BR_E_IO. */
+ * (with the reason); `expect` when a post has arrived, and returns the message that receives it (NULL: no
+ * memory). Errors: BR_E_INVALID: no MPI here, and what to install; BR_E_IO. */
 int engine_create(struct engine **engine, struct engine_self *self,
-                  void (*happened)(void *arg, const char *failure), void *arg, struct br_error *error);
+                  void (*happened)(void *arg, const char *failure),
+                  struct br_message *(*expect)(void *arg, unsigned from, unsigned channel, size_t bytes),
+                  void *arg, struct br_error *error);
 
 /* Sends rank 0's data to all ranks, at the start. */
 int engine_share(struct engine *engine, void *data, size_t bytes, struct br_error *error);

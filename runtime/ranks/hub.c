@@ -36,7 +36,7 @@ struct hub {
     struct pollfd *poll;
     _Atomic uint64_t stall_ns, end_ns; /* end_ns: when to end although ranks are there; 0: not yet */
     uint64_t begun_ns, beaten_ns;
-    bool failed, told;
+    bool posts_only, failed, told;
     struct wire_head failure; /* what all are told of it, those too that connect later */
     unsigned char failure_text[BR_ERROR_LENGTH + 64];
     uint32_t worst;
@@ -128,7 +128,7 @@ static void read_rank(struct hub *hub, unsigned r)
     wire_close(&rank->wire);
     bool expected = rank->done;
     rank->gone = true; /* before all are told */
-    if (!expected) fail(hub, r, 1, text, sizeof text - 1);
+    if (!expected && !hub->posts_only) fail(hub, r, 1, text, sizeof text - 1);
 }
 
 /* Tells a rank that does not belong to the job why not. */
@@ -188,6 +188,7 @@ static void read_stranger(struct hub *hub, struct wire *stranger)
     rank->gone = false;
     rank->heard_ns = br_clock_ns();
     *stranger = (struct wire){.fd = -1};
+    say(hub, (unsigned)(rank - hub->rank), &(struct wire_head){.type = WIRE_BEAT}, NULL);
     if (hub->failed) say(hub, (unsigned)(rank - hub->rank), &hub->failure, hub->failure_text);
 }
 
@@ -286,8 +287,8 @@ static void *serve(void *arg)
         }
         uint64_t now = br_clock_ns(), end = atomic_load(&hub->end_ns);
         close_slow_strangers(hub, now);
-        find_stalled(hub, now);
-        beat(hub, now);
+        if (!hub->posts_only) find_stalled(hub, now);
+        if (!hub->posts_only) beat(hub, now);
         if (tell_the_end(hub) || (end != 0 && now > end)) return NULL;
     }
 }
@@ -306,13 +307,14 @@ static void release(struct hub *hub)
 }
 
 static int begin(struct hub **result, unsigned ranks, const int *fd, int listening,
-                 const unsigned char *token, struct br_error *error)
+                 const unsigned char *token, bool posts_only, struct br_error *error)
 {
     struct hub *hub = calloc(1, sizeof *hub);
     *result = NULL;
     if (hub == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks);
     hub->ranks = ranks;
     hub->listening = listening;
+    hub->posts_only = posts_only;
     hub->rank = calloc(ranks, sizeof *hub->rank);
     hub->poll = calloc(ranks + STRANGERS + 1, sizeof *hub->poll);
     for (unsigned i = 0; i < STRANGERS; i++) hub->stranger[i].fd = -1;
@@ -337,13 +339,13 @@ static int begin(struct hub **result, unsigned ranks, const int *fd, int listeni
 
 int hub_create(struct hub **hub, unsigned ranks, const int *fd, struct br_error *error)
 {
-    return begin(hub, ranks, fd, -1, NULL, error);
+    return begin(hub, ranks, fd, -1, NULL, false, error);
 }
 
 int hub_listen(struct hub **hub, unsigned ranks, int listening, const unsigned char token[WIRE_TOKEN],
-               struct br_error *error)
+               bool posts_only, struct br_error *error)
 {
-    return begin(hub, ranks, NULL, listening, token, error);
+    return begin(hub, ranks, NULL, listening, token, posts_only, error);
 }
 
 void hub_set_stall(struct hub *hub, double seconds)

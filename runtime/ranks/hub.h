@@ -1,5 +1,6 @@
 /* hub.h - where all ranks of a job are connected: it passes on what they say, and notices who is gone. It
- * lives in a thread of rank 0, or of `beamring check --ranks`. */
+ * lives in a thread of rank 0, or of `beamring check --ranks`. Without MPI each other rank has one too, for
+ * its posts. */
 #ifndef BEAMRING_RUNTIME_RANKS_HUB_H
 #define BEAMRING_RUNTIME_RANKS_HUB_H
 
@@ -14,9 +15,9 @@ struct hub;
 int hub_create(struct hub **hub, unsigned ranks, const int *fd, struct br_error *error);
 
 /* A hub that the ranks connect to: a listening socket, which becomes the hub's. Who does not show `token`
- * is turned away. */
+ * is turned away. `posts_only`: it passes on posts, and does not judge who is alive. */
 int hub_listen(struct hub **hub, unsigned ranks, int listening, const unsigned char token[WIRE_TOKEN],
-               struct br_error *error);
+               bool posts_only, struct br_error *error);
 
 /* A rank that gives no sign of life for so long has failed; seconds. */
 void hub_set_stall(struct hub *hub, double seconds);

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static MPI_Comm comm;
+static MPI_Comm comm, posts; /* posts come unasked for: apart from what somebody waits for */
+static MPI_Message found;
 static MPI_Request *request;
 static void **token_of;
 static int *done_at;
@@ -28,6 +29,8 @@ static bool init(unsigned *rank, unsigned *ranks, unsigned *local, char *why, si
     if (code != MPI_SUCCESS) return say(code, "MPI_Init_thread", why, size);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_dup(comm, &posts);
+    MPI_Comm_set_errhandler(posts, MPI_ERRORS_RETURN);
     MPI_Comm_rank(comm, &r);
     MPI_Comm_size(comm, &n);
     MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, r, MPI_INFO_NULL, &host);
@@ -58,17 +61,54 @@ static bool grow(void)
     return true;
 }
 
-/* Synchronous sends: one that is done has been received, so that nobody runs ahead of who is slow. */
+static bool has_room(char *why, size_t size)
+{
+    if (active < capacity || grow()) return true;
+    snprintf(why, size, "no memory for %d messages", active);
+    return false;
+}
+
+/* Synchronous sends of data: one that is done has been received, so that nobody runs ahead of who is slow. */
 static bool begin(bool sends, void *data, size_t bytes, unsigned peer, unsigned channel, void *token,
                   char *why, size_t size)
 {
-    if (active == capacity && !grow()) {
-        snprintf(why, size, "no memory for %d messages", active);
-        return false;
+    const char *call = !sends ? "MPI_Irecv" : channel & MPI_PLUGIN_POST ? "MPI_Isend" : "MPI_Issend";
+    int n = (int)bytes, to = (int)peer, tag = (int)(channel & ~MPI_PLUGIN_POST), code;
+    if (!has_room(why, size)) return false;
+    MPI_Request *r = &request[active];
+    if (!sends)
+        code = MPI_Irecv(data, n, MPI_BYTE, to, tag, comm, r);
+    else if (channel & MPI_PLUGIN_POST)
+        code = MPI_Isend(data, n, MPI_BYTE, to, tag, posts, r);
+    else
+        code = MPI_Issend(data, n, MPI_BYTE, to, tag, comm, r);
+    if (code != MPI_SUCCESS) return say(code, call, why, size);
+    token_of[active++] = token;
+    return true;
+}
+
+static int look(unsigned *peer, unsigned *channel, size_t *bytes, char *why, size_t size)
+{
+    MPI_Status status;
+    int there = 0, n = 0;
+    int code = MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, posts, &there, &found, &status);
+    if (code != MPI_SUCCESS) {
+        say(code, "MPI_Improbe", why, size);
+        return -1;
     }
-    int code = sends ? MPI_Issend(data, (int)bytes, MPI_BYTE, (int)peer, (int)channel, comm, &request[active])
-                     : MPI_Irecv(data, (int)bytes, MPI_BYTE, (int)peer, (int)channel, comm, &request[active]);
-    if (code != MPI_SUCCESS) return say(code, sends ? "MPI_Issend" : "MPI_Irecv", why, size);
+    if (!there) return 0;
+    MPI_Get_count(&status, MPI_BYTE, &n);
+    *peer = (unsigned)status.MPI_SOURCE;
+    *channel = (unsigned)status.MPI_TAG;
+    *bytes = (size_t)n;
+    return 1;
+}
+
+static bool fetch(void *data, size_t bytes, void *token, char *why, size_t size)
+{
+    if (!has_room(why, size)) return false;
+    int code = MPI_Imrecv(data, (int)bytes, MPI_BYTE, &found, &request[active]);
+    if (code != MPI_SUCCESS) return say(code, "MPI_Imrecv", why, size);
     token_of[active++] = token;
     return true;
 }
@@ -99,4 +139,4 @@ static void finalize(void)
 }
 
 __attribute__((visibility("default")))
-const struct mpi_plugin beamring_mpi = {init, share, begin, done, finalize};
+const struct mpi_plugin beamring_mpi = {init, share, begin, look, fetch, done, finalize};

@@ -6,13 +6,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define MPI_PLUGIN_POST 0x80000000u
+
 struct mpi_plugin {
     /* Each returns false with a reason. */
     bool (*init)(unsigned *rank, unsigned *ranks, unsigned *local, char *why, size_t size);
     bool (*share)(void *data, size_t bytes); /* what rank 0 has, to all */
-    /* Begins to send or receive; `token` comes back from `done`. */
+    /* Begins to send or receive; `token` comes back from `done`. A channel with MPI_PLUGIN_POST is that of a
+     * post, which is only sent. */
     bool (*begin)(bool sends, void *data, size_t bytes, unsigned peer, unsigned channel, void *token,
                   char *why, size_t size);
+    /* Finds a post that has arrived; `fetch` then begins to receive it. 1; 0: none; -1: a failure. */
+    int (*look)(unsigned *peer, unsigned *channel, size_t *bytes, char *why, size_t size);
+    bool (*fetch)(void *data, size_t bytes, void *token, char *why, size_t size);
     /* Calls `each` with the tokens of what is done. How many; -1: a failure. */
     int (*done)(void (*each)(void *token), char *why, size_t size);
     void (*finalize)(void);

@@ -60,43 +60,46 @@ static void lost(struct br_ranks *ranks)
 {
     static const char text[] = "has ended without a word: killed, crashed, or its machine is gone";
     if (!ranks->all_done) set_failed(ranks, 0, 1, text, sizeof text - 1);
-    wire_close(&ranks->wire);
+    wire_close(&ranks->wire[0]);
     ranks->all_done = true;
     happened(ranks);
 }
 
-static bool say(struct br_ranks *ranks, uint32_t type, uint32_t channel, const void *payload, size_t length)
+bool ranks_say(struct br_ranks *ranks, unsigned hub, uint32_t type, uint32_t channel, const void *payload,
+               size_t length)
 {
     struct wire_head head = {.type = type, .from = ranks->rank, .channel = channel, .length = length};
-    if (ranks->wire.fd < 0) return false;
-    bool ok = wire_send(&ranks->wire, &head, payload);
-    if (ok && ranks->wire.out.used > 0) eventfd_write(ranks->poke, 1); /* the listener sends the rest */
+    struct wire *wire = &ranks->wire[hub];
+    bool ok = wire_send(wire, &head, payload);
+    if (ok && wire->out.used > 0) eventfd_write(ranks->poke, 1); /* the listener sends the rest */
     return ok;
+}
+
+static bool say(struct br_ranks *ranks, uint32_t type, const void *payload, size_t length)
+{
+    return ranks_say(ranks, 0, type, 0, payload, length);
 }
 
 static void keep_post(struct br_ranks *ranks, const struct wire_head *head, const unsigned char *payload)
 {
-    struct post *post = malloc(sizeof *post + head->length);
-    if (head->from >= ranks->count) {
-        free(post);
-        return;
-    }
+    static const char text[] = "has no memory for what other ranks say";
+    if (head->from >= ranks->count) return;
+    struct post *post = ranks_keep(ranks, head->from, head->channel, head->length);
     if (post == NULL) {
-        static const char text[] = "has no memory for what other ranks say";
-        say(ranks, WIRE_FAILED, 0, NULL, 0);
+        say(ranks, WIRE_FAILED, NULL, 0);
         set_failed(ranks, ranks->rank, 1, text, sizeof text - 1);
         return;
     }
-    *post = (struct post){.channel = head->channel, .bytes = head->length};
     memcpy(post->data, payload, head->length);
-    struct post **at = &ranks->post[head->from];
-    while (*at != NULL) at = &(*at)->next;
-    *at = post;
+    post->message.done = 1;
 }
 
-static void hear(struct br_ranks *ranks, const struct wire_head *head, const unsigned char *payload)
+/* Takes the messages of rank 0's hub, and the posts that another rank's hub passes on. */
+static void hear(struct br_ranks *ranks, unsigned hub, const struct wire_head *head,
+                 const unsigned char *payload)
 {
     uint32_t status = 1;
+    if (hub > 0 && head->type != WIRE_POST) return;
     if (head->length >= sizeof status) memcpy(&status, payload, sizeof status);
     switch (head->type) {
     case WIRE_GATHERED:
@@ -125,17 +128,20 @@ static void hear(struct br_ranks *ranks, const struct wire_head *head, const uns
     if (head->type != WIRE_BEAT) happened(ranks);
 }
 
-static void listen_once(struct br_ranks *ranks)
+static void listen_once(struct br_ranks *ranks, unsigned hub)
 {
     const struct wire_head *head;
     const unsigned char *payload;
-    bool open = wire_fill(&ranks->wire);
-    while ((head = wire_next(&ranks->wire, &payload)) != NULL) {
-        ranks->heard_ns = br_clock_ns();
-        hear(ranks, head, payload);
-        wire_drop(&ranks->wire);
+    struct wire *wire = &ranks->wire[hub];
+    bool open = wire_fill(wire);
+    while ((head = wire_next(wire, &payload)) != NULL) {
+        if (hub == 0) ranks->heard_ns = br_clock_ns();
+        hear(ranks, hub, head, payload);
+        wire_drop(wire);
     }
-    if (!open || ranks->wire.fd < 0) lost(ranks);
+    if (open && wire->fd >= 0) return;
+    if (hub == 0) lost(ranks);
+    if (hub > 0) wire_close(wire); /* rank 0 says what has become of that rank */
 }
 
 static void look_at_clock(struct br_ranks *ranks)
@@ -144,7 +150,7 @@ static void look_at_clock(struct br_ranks *ranks)
     uint64_t now = br_clock_ns(), stall = atomic_load(&ranks->stall_ns);
     if (now - ranks->beaten_ns > 250000000u) {
         ranks->beaten_ns = now;
-        say(ranks, WIRE_BEAT, 0, NULL, 0);
+        say(ranks, WIRE_BEAT, NULL, 0);
     }
     /* A pause of this process is none of rank 0. */
     if (now - ranks->looked_ns > stall / 2) ranks->heard_ns = now;
@@ -154,7 +160,7 @@ static void look_at_clock(struct br_ranks *ranks)
              (double)(now - ranks->heard_ns) * 1e-9, (double)stall * 1e-9);
     set_failed(ranks, 0, 1, text, strlen(text));
     ranks->cut_off = true;
-    wire_close(&ranks->wire);
+    wire_close(&ranks->wire[0]);
     ranks->all_done = true;
 }
 
@@ -165,17 +171,23 @@ static void *run(void *arg)
     void *call_arg = NULL;
     pthread_mutex_lock(&ranks->mutex);
     while (!ranks->quit) {
-        struct pollfd fd[2] = {
-            {ranks->wire.fd, (short)(POLLIN | (ranks->wire.out.used > 0 ? POLLOUT : 0)), 0},
-            {ranks->poke, POLLIN, 0}};
+        struct pollfd *fd = ranks->poll;
+        unsigned n = ranks->hubs;
+        for (unsigned r = 0; r < n; r++) {
+            const struct wire *wire = &ranks->wire[r];
+            fd[r] = (struct pollfd){wire->fd, (short)(POLLIN | (wire->out.used > 0 ? POLLOUT : 0)), 0};
+        }
+        fd[n] = (struct pollfd){ranks->poke, POLLIN, 0};
         pthread_mutex_unlock(&ranks->mutex);
-        poll(fd, 2, TICK_MS);
+        poll(fd, n + 1, TICK_MS);
         eventfd_t poked;
-        if (fd[1].revents != 0) eventfd_read(ranks->poke, &poked);
+        if (fd[n].revents != 0) eventfd_read(ranks->poke, &poked);
         pthread_mutex_lock(&ranks->mutex);
-        if (ranks->wire.fd >= 0 && (fd[0].revents & POLLOUT)) wire_flush(&ranks->wire);
-        if (ranks->wire.fd >= 0 && (fd[0].revents & ~POLLOUT)) listen_once(ranks);
-        if (ranks->wire.fd >= 0) look_at_clock(ranks);
+        for (unsigned r = 0; r < n; r++) {
+            if (ranks->wire[r].fd >= 0 && (fd[r].revents & POLLOUT)) wire_flush(&ranks->wire[r]);
+            if (ranks->wire[r].fd >= 0 && (fd[r].revents & ~POLLOUT)) listen_once(ranks, r);
+        }
+        if (ranks->wire[0].fd >= 0) look_at_clock(ranks);
         if (!ranks->failed || ranks->on_failure == NULL) continue;
         call = ranks->on_failure;
         call_arg = ranks->on_failure_arg;
@@ -197,19 +209,25 @@ void ranks_happened(void *arg, const char *failure)
     if (failure != NULL) br_ranks_fail(ranks, 1, failure);
 }
 
-int ranks_begin(struct br_ranks *ranks, int fd, struct br_error *error)
+int ranks_begin(struct br_ranks *ranks, struct wire *wire, struct br_error *error)
 {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&ranks->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    ranks->wire.fd = fd;
+    ranks->hubs = 1;
+    ranks->wire = calloc(ranks->count, sizeof *ranks->wire);
+    ranks->poll = calloc(ranks->count + 1, sizeof *ranks->poll);
+    if (ranks->wire != NULL)
+        ranks->wire[0] = *wire;
+    else
+        wire_close(wire);
     ranks->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ranks->heard_ns = ranks->looked_ns = br_clock_ns();
     atomic_store(&ranks->stall_ns, (uint64_t)30 * 1000000000u); /* until the pipeline file says */
     ranks->post = calloc(ranks->count, sizeof *ranks->post);
-    if (ranks->post == NULL || ranks->poke < 0)
+    if (ranks->post == NULL || ranks->wire == NULL || ranks->poll == NULL || ranks->poke < 0)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks->count);
     sigset_t all, before;
     sigfillset(&all);
@@ -242,7 +260,7 @@ int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, unsi
     int status = BR_OK;
     pthread_mutex_lock(&ranks->mutex);
     ranks->has_gathered = false;
-    say(ranks, WIRE_GATHER, 0, mine, bytes);
+    say(ranks, WIRE_GATHER, mine, bytes);
     while (!ranks->has_gathered && !ranks->failed) pthread_cond_wait(&ranks->changed, &ranks->mutex);
     if (!ranks->has_gathered)
         status = tell_failure(ranks, error);
@@ -294,37 +312,6 @@ int br_ranks_agree(struct br_ranks *ranks, uint64_t digest, struct br_error *err
     return status;
 }
 
-int br_ranks_post(struct br_ranks *ranks, unsigned channel, const void *data, size_t bytes)
-{
-    if (ranks->count == 1) return BR_OK;
-    pthread_mutex_lock(&ranks->mutex);
-    bool ok = say(ranks, WIRE_POST, channel, data, bytes);
-    pthread_mutex_unlock(&ranks->mutex);
-    return ok ? BR_OK : BR_E_IO;
-}
-
-const void *br_ranks_next_post(struct br_ranks *ranks, unsigned channel, unsigned from, size_t *bytes)
-{
-    pthread_mutex_lock(&ranks->mutex);
-    const struct post *post = ranks->post[from];
-    while (post != NULL && post->channel != channel) post = post->next;
-    pthread_mutex_unlock(&ranks->mutex);
-    if (post == NULL) return NULL;
-    *bytes = post->bytes;
-    return post->data;
-}
-
-void br_ranks_drop_post(struct br_ranks *ranks, unsigned channel, unsigned from)
-{
-    pthread_mutex_lock(&ranks->mutex);
-    struct post **at = &ranks->post[from], *post;
-    while (*at != NULL && (*at)->channel != channel) at = &(*at)->next;
-    post = *at;
-    if (post != NULL) *at = post->next;
-    pthread_mutex_unlock(&ranks->mutex);
-    free(post);
-}
-
 int br_ranks_message(struct br_ranks *ranks, struct br_message *message)
 {
     __atomic_store_n(&message->done, 0, __ATOMIC_RELAXED);
@@ -364,7 +351,7 @@ void br_ranks_fail(struct br_ranks *ranks, int exit_status, const char *why)
     if (length < 0 || (size_t)length >= sizeof payload - sizeof status)
         length = (int)(sizeof payload - sizeof status) - 1;
     pthread_mutex_lock(&ranks->mutex);
-    if (!ranks->failed) say(ranks, WIRE_FAILED, 0, payload, sizeof status + (size_t)length);
+    if (!ranks->failed) say(ranks, WIRE_FAILED, payload, sizeof status + (size_t)length);
     pthread_mutex_unlock(&ranks->mutex);
 }
 
@@ -398,17 +385,13 @@ bool br_ranks_hangs(const struct br_ranks *ranks)
     return ranks != NULL && engine_hangs(ranks->engine);
 }
 
-static void release(struct br_ranks *ranks)
+void ranks_free(struct br_ranks *ranks)
 {
-    for (unsigned r = 0; ranks->post != NULL && r < ranks->count; r++)
-        while (ranks->post[r] != NULL) {
-            struct post *post = ranks->post[r];
-            ranks->post[r] = post->next;
-            free(post);
-        }
-    free(ranks->post);
+    ranks_free_posts(ranks);
+    for (unsigned r = 0; ranks->wire != NULL && r < ranks->hubs; r++) wire_close(&ranks->wire[r]);
     free(ranks->gathered);
-    wire_close(&ranks->wire);
+    free(ranks->wire);
+    free(ranks->poll);
     if (ranks->poke >= 0) close(ranks->poke);
     free(ranks);
 }
@@ -420,7 +403,7 @@ int br_ranks_leave(struct br_ranks *ranks, int status)
     uint32_t mine = (uint32_t)status;
     clock_gettime(CLOCK_MONOTONIC, &until);
     pthread_mutex_lock(&ranks->mutex);
-    say(ranks, WIRE_BYE, 0, &mine, sizeof mine);
+    for (unsigned r = 0; r < ranks->hubs; r++) ranks_say(ranks, r, WIRE_BYE, 0, &mine, sizeof mine);
     /* With nothing wrong the others may take as long as they need. */
     int result = 0;
     bool bounded = false;
@@ -441,7 +424,7 @@ int br_ranks_leave(struct br_ranks *ranks, int status)
     } else if (status == 0 && ranks->worst != 0) {
         status = ranks->worst;
     }
-    wire_close(&ranks->wire);
+    for (unsigned r = 0; r < ranks->hubs; r++) wire_close(&ranks->wire[r]);
     ranks->quit = true;
     eventfd_write(ranks->poke, 1);
     pthread_mutex_unlock(&ranks->mutex);
@@ -449,11 +432,11 @@ int br_ranks_leave(struct br_ranks *ranks, int status)
     /* Without rank 0 nobody says when all are done: the others notice what this one did within a moment,
      * and who ends first has them killed. */
     if (ranks->cut_off) nanosleep(&(struct timespec){1, 500000000}, NULL);
-    hub_destroy(ranks->hub, clean ? GOODBYE_S : 2);
+    hub_destroy(ranks->hub, ranks->rank > 0 ? 0 : clean ? GOODBYE_S : 2);
     if (!engine_destroy(ranks->engine, clean)) { /* nor can its thread be ended */
         fflush(NULL);
         _exit(status);
     }
-    release(ranks);
+    ranks_free(ranks);
     return status;
 }

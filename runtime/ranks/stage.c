@@ -1,7 +1,6 @@
 /* stage.c - the runtime's side of runtime/ranks.h. */
 #include "runtime/ranks.h"
 
-#include "buffers/clock.h"
 #include "runtime/graph/graph.h"
 #include "runtime/ranks/ranks.h"
 
@@ -22,8 +21,6 @@ bool br_stage_has_messages(const struct br_stage *stage)
 {
     return stage->graph->only_shown || br_ranks_has_messages(stage->graph->ranks);
 }
-
-enum { VERDICT_NS = 2000000000 }; /* what a rank is waited for that is told to be lost */
 
 /* All ranks have the same file, so that a stage's number in it is the same everywhere. */
 static unsigned channel_of(const struct br_stage *stage)
@@ -73,14 +70,10 @@ int br_stage_post(struct br_stage *stage, const void *data, size_t bytes)
 {
     if (stage->graph->ranks == NULL) return BR_OK;
     if (br_ranks_post(stage->graph->ranks, channel_of(stage), data, bytes) == BR_OK) return BR_OK;
-    /* The thread that listens to rank 0 is about to hear what has become of it. */
     struct br_error error = {0};
-    int status = BR_OK;
-    for (uint64_t end = br_clock_ns() + VERDICT_NS; status == BR_OK && br_clock_ns() < end;)
-        status = br_ranks_await(stage->graph->ranks, br_ranks_events(stage->graph->ranks), VERDICT_NS / 20,
-                                &error);
+    bool failed = br_ranks_failed(stage->graph->ranks, &error);
     return br_stage_fail(stage, BR_E_IO, "%s",
-                         status != BR_OK ? error.text : "the connection to rank 0 is lost");
+                         failed ? error.text : "no memory for a message to the other ranks");
 }
 
 const void *br_stage_next_post(struct br_stage *stage, unsigned from, size_t *bytes)

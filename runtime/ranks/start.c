@@ -11,8 +11,10 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -35,7 +37,7 @@ static struct br_ranks *make(struct br_log *log)
     if (ranks == NULL) return NULL;
     pthread_mutex_init(&ranks->mutex, NULL);
     ranks->log = log;
-    ranks->wire.fd = ranks->poke = -1;
+    ranks->poke = -1;
     ranks->count = 1;
     return ranks;
 }
@@ -45,9 +47,7 @@ static int give_up(struct br_ranks **ranks, int status)
     if (*ranks == NULL) return status;
     hub_destroy((*ranks)->hub, 0);
     engine_destroy((*ranks)->engine, false);
-    if ((*ranks)->wire.fd >= 0) close((*ranks)->wire.fd);
-    free((*ranks)->post);
-    free(*ranks);
+    ranks_free(*ranks);
     *ranks = NULL;
     return status;
 }
@@ -84,8 +84,9 @@ static int connect_to(uint32_t address, uint16_t port)
     return -1;
 }
 
-/* Connects to rank 0's hub at the first of its addresses that answers, and says who this is. */
-static int join(struct br_ranks *ranks, const struct meeting *meeting, struct br_error *error)
+/* Connects to a rank's hub at the first of its addresses that answers, and says who this is. */
+static int reach(const struct br_ranks *ranks, unsigned other, const struct meeting *meeting,
+                 struct wire *wire, struct br_error *error)
 {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
@@ -101,15 +102,25 @@ static int join(struct br_ranks *ranks, const struct meeting *meeting, struct br
     if (fd < 0)
         return br_fail(
             error, BR_E_IO,
-            "rank %u cannot connect to rank 0 on '%.200s', port %u, within %d s; expected a network "
+            "rank %u cannot connect to rank %u on '%.200s', port %u, within %d s; expected a network "
             "on which the ranks' machines reach each other",
-            ranks->rank, meeting->host, ntohs(meeting->port), CONNECT_S);
+            ranks->rank, other, meeting->host, ntohs(meeting->port), CONNECT_S);
     struct wire_head head = {
         .type = WIRE_HELLO, .from = ranks->rank, .channel = ranks->count, .length = WIRE_TOKEN};
-    ranks->wire.fd = fd;
-    if (!wire_send(&ranks->wire, &head, meeting->token))
-        return br_fail(error, BR_E_IO, "rank %u has lost its connection to rank 0", ranks->rank);
-    return ranks_begin(ranks, fd, error);
+    *wire = (struct wire){.fd = fd};
+    /* Its first word says that it knows this rank, which then misses no post. */
+    if (wire_send(wire, &head, meeting->token) &&
+        poll(&(struct pollfd){fd, POLLIN, 0}, 1, CONNECT_S * 1000) > 0)
+        return BR_OK;
+    wire_close(wire);
+    return br_fail(error, BR_E_IO, "rank %u has lost its connection to rank %u", ranks->rank, other);
+}
+
+static int join(struct br_ranks *ranks, const struct meeting *meeting, struct br_error *error)
+{
+    struct wire wire;
+    int status = reach(ranks, 0, meeting, &wire, error);
+    return status == BR_OK ? ranks_begin(ranks, &wire, error) : status;
 }
 
 /* The addresses of this machine, without the loopback interface's. */
@@ -127,35 +138,45 @@ static void find_addresses(struct meeting *meeting)
     freeifaddrs(list);
 }
 
+/* Makes this rank's hub, on a port that is free, and says in `meeting` how to reach it. `alone`: from this
+ * machine only. */
+static int invite(struct br_ranks *ranks, struct meeting *meeting, bool alone, struct br_error *error)
+{
+    uint16_t port = 0;
+    find_addresses(meeting);
+    gethostname(meeting->host, sizeof meeting->host - 1);
+    bool random = getrandom(meeting->token, WIRE_TOKEN, 0) == WIRE_TOKEN;
+    int listening = random ? listen_at(htonl(alone ? INADDR_LOOPBACK : INADDR_ANY), 0, &port) : -1;
+    if (listening < 0)
+        return br_fail(error, BR_E_IO, "rank %u cannot listen for the other ranks: %s", ranks->rank,
+                       strerror(errno));
+    int status = hub_listen(&ranks->hub, ranks->count, listening, meeting->token, ranks->rank > 0, error);
+    if (status == BR_OK) meeting->port = port;
+    return status;
+}
+
 int br_ranks_start_mpi(struct br_ranks **result, struct br_log *log, struct br_error *error)
 {
     struct br_ranks *ranks = *result = make(log);
     struct engine_self self = {0};
     struct meeting meeting = {.count = 0};
-    int listening = -1;
     if (ranks == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the ranks");
-    int status = engine_create(&ranks->engine, &self, ranks_happened, ranks, error);
+    int status = engine_create(&ranks->engine, &self, ranks_happened, ranks_expect, ranks, error);
     if (status != BR_OK) return give_up(result, status);
     ranks->rank = self.rank;
     ranks->count = self.ranks;
     ranks->local = self.local;
     if (ranks->rank == 0) {
         /* A job on one machine is reached through the loopback interface alone. */
-        find_addresses(&meeting);
-        gethostname(meeting.host, sizeof meeting.host - 1);
-        bool random = getrandom(meeting.token, WIRE_TOKEN, 0) == WIRE_TOKEN;
         const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
         bool alone = ranks->count == 1 || (local != NULL && (unsigned)atoi(local) == ranks->count);
-        listening = random ? listen_at(htonl(alone ? INADDR_LOOPBACK : INADDR_ANY), 0, &meeting.port) : -1;
-        if (listening < 0) meeting.port = 0;
+        status = invite(ranks, &meeting, alone, error);
     }
-    int reason = errno;
-    status = engine_share(ranks->engine, &meeting, sizeof meeting, error);
+    struct br_error ignored; /* the first one counts */
+    int shared = engine_share(ranks->engine, &meeting, sizeof meeting, status == BR_OK ? error : &ignored);
+    if (status == BR_OK) status = shared;
     if (status == BR_OK && meeting.port == 0)
-        status = br_fail(error, BR_E_IO, "rank 0 cannot listen for the other ranks: %s",
-                         ranks->rank == 0 ? strerror(reason) : "see its message");
-    if (status == BR_OK && ranks->rank == 0)
-        status = hub_listen(&ranks->hub, ranks->count, listening, meeting.token, error);
+        status = br_fail(error, BR_E_IO, "rank 0 cannot listen for the other ranks: see its message");
     if (status == BR_OK) status = join(ranks, &meeting, error);
     return status == BR_OK ? BR_OK : give_up(result, status);
 }
@@ -170,6 +191,35 @@ static int number(const char *name, unsigned *value, struct br_error *error)
                        name, getenv(name) != NULL ? text : "");
     *value = (unsigned)n;
     return BR_OK;
+}
+
+/* Collective: a connection to the hub of each other rank, for its posts, and of each rank to its own. */
+static int meet_others(struct br_ranks *ranks, bool alone, struct br_error *error)
+{
+    struct meeting mine = {.count = 0}, theirs;
+    unsigned char *all = NULL;
+    const unsigned char *part;
+    size_t length, at = 0, bytes;
+    int status = ranks->rank > 0 ? invite(ranks, &mine, alone, error) : BR_OK;
+    if (status == BR_OK) status = br_ranks_gather(ranks, &mine, sizeof mine, &all, &length, error);
+    for (unsigned r = 0; status == BR_OK && r < ranks->count; r++) {
+        struct wire wire;
+        status = br_ranks_part(all, length, &at, &part, &bytes, error);
+        if (status == BR_OK && bytes != sizeof theirs)
+            status =
+                br_fail(error, BR_E_FORMAT, "rank %u is of another version; expected the same on all", r);
+        if (status != BR_OK || r == 0) continue;
+        memcpy(&theirs, part, sizeof theirs);
+        status = reach(ranks, r, &theirs, &wire, error);
+        if (status != BR_OK) break;
+        pthread_mutex_lock(&ranks->mutex);
+        ranks->wire[r] = wire;
+        ranks->hubs = r + 1;
+        pthread_mutex_unlock(&ranks->mutex);
+    }
+    free(all);
+    eventfd_write(ranks->poke, 1);
+    return status;
 }
 
 int br_ranks_start_join(struct br_ranks **result, const char *address, struct br_log *log,
@@ -202,10 +252,16 @@ int br_ranks_start_join(struct br_ranks **result, const char *address, struct br
         if (listening < 0)
             status = br_fail(error, BR_E_IO, "--join: cannot listen at %s: %s", address, strerror(errno));
         else
-            status = hub_listen(&ranks->hub, ranks->count, listening, meeting.token, error);
+            status = hub_listen(&ranks->hub, ranks->count, listening, meeting.token, false, error);
     }
     if (status == BR_OK) status = join(ranks, &meeting, error);
-    return status == BR_OK ? BR_OK : give_up(result, status);
+    if (status != BR_OK) return give_up(result, status);
+    status = meet_others(ranks, (ntohl(meeting.address[0]) >> 24) == IN_LOOPBACKNET, error);
+    if (status == BR_OK) return BR_OK;
+    br_ranks_fail(ranks, 1, error->text); /* the others wait for it */
+    br_ranks_leave(ranks, 1);
+    *result = NULL;
+    return status;
 }
 
 int br_ranks_start_on(struct br_ranks **result, unsigned rank, unsigned count, int fd, struct br_log *log,
@@ -215,6 +271,6 @@ int br_ranks_start_on(struct br_ranks **result, unsigned rank, unsigned count, i
     if (ranks == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the ranks");
     ranks->rank = ranks->local = rank;
     ranks->count = count;
-    int status = ranks_begin(ranks, fd, error);
+    int status = ranks_begin(ranks, &(struct wire){.fd = fd}, error);
     return status == BR_OK ? BR_OK : give_up(result, status);
 }

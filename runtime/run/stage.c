@@ -14,6 +14,50 @@ const struct br_stream *br_stage_input(const struct br_stage *stage, unsigned i)
     return i < stage->nin ? &stage->in[i].edge->stream : NULL;
 }
 
+int br_stage_pass(struct br_stage *stage, const struct br_frame *in, struct br_frame *out)
+{
+    const struct br_edge *from = stage->in[0].edge, *to = &stage->out[0];
+    bool alone = from->readers->next == NULL && from->readers->policy == BR_POLICY_BLOCK,
+         alike = from->place.space == to->place.space &&
+                 (from->place.space != BR_SPACE_CUDA || from->place.device == to->place.device);
+    if (!alone || !alike) {
+        size_t bytes = br_frame_bytes(&from->stream, in);
+        return br_stage_copy_rows(stage, out->data, bytes, in->data, bytes, bytes, 1);
+    }
+    /* Both belong to this stage's thread until it publishes and releases. Who gets one of them later waits
+     * for the work of this stage, and with it for the work that this stage waited for. */
+    struct br_frame *source = (struct br_frame *)(uintptr_t)in;
+    void *data = source->data;
+    source->data = out->data;
+    out->data = data;
+    return BR_OK;
+}
+
+/* True if the data of a stage come from `from`, through any number of stages. */
+static bool is_behind(const struct br_stage *stage, const struct br_stage *from)
+{
+    for (unsigned i = 0; i < stage->nin; i++) {
+        const struct br_stage *producer = stage->in[i].edge->producer;
+        if (producer->name == from->name || is_behind(producer, from)) return true;
+    }
+    return false;
+}
+
+const struct br_stream *br_stage_downstream(const struct br_stage *stage, size_t i, const char **name)
+{
+    const struct br_graph *graph = stage->graph;
+    for (size_t n = 0; n < graph->nstages; n++) {
+        const struct br_stage *s = graph->order[n];
+        if ((size_t)(s - graph->stage) >= graph->nfile || !is_behind(s, stage)) continue; /* or a transfer */
+        for (unsigned o = 0; o < s->nout; o++)
+            if (i-- == 0) {
+                *name = s->name;
+                return &s->out[o].stream;
+            }
+    }
+    return NULL;
+}
+
 enum br_sideband br_stage_sideband(struct br_stage *stage)
 {
     enum br_sideband sideband = br_stage_input(stage, 0)->sideband;

@@ -46,6 +46,33 @@ static void put_sources(struct text *t, const struct br_stage *stage, const stru
     }
 }
 
+/* The marks of a stage that hold at `first` (end first + 1), or begin in [first, end). Oldest first. */
+static void put_marks(struct text *t, const struct br_stage *stage, uint64_t first, uint64_t end, bool begin)
+{
+    const struct br_updates *updates = stage->graph->state->updates;
+    for (uint64_t i = updates->nmarks > BR_MARKS_KEPT ? updates->nmarks - BR_MARKS_KEPT : 0;
+         i < updates->nmarks; i++) {
+        const struct br_mark *m = &updates->mark[i % BR_MARKS_KEPT];
+        if (m->stage != stage || m->first >= end || (begin ? m->first : m->end - 1) < first) continue;
+        if (t->used > 0) put(t, ",");
+        put_name(t, stage->name);
+        put(t, ":%" PRIu64 ":%016x:", m->first, 0);
+        put_name(t, m->id);
+    }
+}
+
+void br_stage_mark(const struct br_stage *stage, uint64_t first, uint64_t end, const char *id)
+{
+    struct br_updates *updates = stage->graph->state->updates;
+    if (end <= first) return;
+    pthread_mutex_lock(&updates->mutex);
+    struct br_mark *m = &updates->mark[updates->nmarks++ % BR_MARKS_KEPT];
+    *m = (struct br_mark){.stage = stage, .first = first, .end = end};
+    snprintf(m->id, sizeof m->id, "%s", id);
+    atomic_fetch_add(&updates->commits, 1);
+    pthread_mutex_unlock(&updates->mutex);
+}
+
 static const struct br_held *held_at(const struct br_stage *stage, uint64_t sample)
 {
     const struct br_held *h = stage->state->updates.held;
@@ -68,6 +95,7 @@ size_t br_stage_updates_held(const struct br_stage *stage, uint64_t sample, char
     for (size_t i = 0; i < stage->state->nsources; i++) {
         const struct br_held *held = held_at(stage->state->source[i], sample);
         if (held != NULL) put_sources(&t, stage->state->source[i], held, 0, UINT64_MAX);
+        put_marks(&t, stage->state->source[i], sample, sample + 1, false);
     }
     pthread_mutex_unlock(&updates->mutex);
     return t.used;
@@ -94,8 +122,10 @@ size_t br_stage_updates_begun(const struct br_stage *stage, uint64_t first, uint
     if (size > 0) text[0] = '\0';
     if (atomic_load(&updates->commits) == 0) return 0;
     pthread_mutex_lock(&updates->mutex);
-    for (size_t i = 0; i < stage->state->nsources; i++)
+    for (size_t i = 0; i < stage->state->nsources; i++) {
         put_begun(&t, stage->state->source[i], stage->state->source[i]->state->updates.held, first, end);
+        put_marks(&t, stage->state->source[i], first, end, true);
+    }
     pthread_mutex_unlock(&updates->mutex);
     return t.used;
 }

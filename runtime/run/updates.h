@@ -94,13 +94,23 @@ struct br_update {
 enum { BR_UPDATES_PENDING = 1024, BR_UPDATES_SOON = 64, BR_UPDATES_SOON_S = 60 };
 
 /* Locks are taken in this order: records, mutex. */
+/* Samples that a stage has marked, see br_stage_mark. */
+struct br_mark {
+    const struct br_stage *stage;
+    uint64_t first, end;
+    char id[80];
+};
+enum { BR_MARKS_KEPT = 512 };
+
 struct br_updates {
     pthread_mutex_t records; /* the list: its updates' states, and what it frees */
     pthread_mutex_t mutex;   /* the stages' lists */
     pthread_mutex_t gate;    /* held while something is prepared: then no stage is stopped */
     bool closed;             /* under the gate: the stages are about to be stopped */
     struct br_update *newest;
-    _Atomic uint64_t commits; /* by all stages */
+    _Atomic uint64_t commits;           /* by all stages */
+    struct br_mark mark[BR_MARKS_KEPT]; /* a ring, under `mutex` */
+    uint64_t nmarks;                    /* of all that were made */
     uint64_t count;
     uint64_t total[BR_UPDATE_STATES]; /* by their state now */
     const struct br_node *of_file;    /* `updates:` of the pipeline file, or NULL */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1024, MISSING = 0x88 /* -8 in both parts */ };
+enum { PIECE = 1024 };
 
 struct baseband_beamform {
     struct br_coherent coherent;
@@ -46,6 +46,7 @@ static int configure(struct br_stage *stage, void *self)
                                 (long long)bb->bits);
     bb->sample = (size_t)bb->bits / 4;
     bb->coherent.params.bits = (unsigned)bb->bits;
+    bb->coherent.rule.fine = (int)bb->bits - 4;
     int status = br_coherent_configure(stage, &bb->coherent, out);
     if (status != BR_OK) return status;
 
@@ -135,15 +136,15 @@ static int beamform_piece(struct br_stage *stage, struct baseband_beamform *bb, 
     return status;
 }
 
-/* Marks steps [begin, end) of beams below the horizon as missing. */
+/* Marks steps [begin, end) of beams below the horizon as missing: -8 in two nibbles, -128 in two bytes. */
 static int mark_below(struct br_stage *stage, struct baseband_beamform *bb, struct cut_frame *c, size_t begin,
                       size_t end)
 {
-    size_t rows = c->nchannels * bb->coherent.params.npol;
-    int status = BR_OK;
+    size_t rows = c->nchannels * bb->coherent.params.npol, pitch = c->nsteps * bb->sample;
+    int status = BR_OK, missing = bb->bits == 8 ? 0x80 : 0x88;
     for (size_t b = 0, n; status == BR_OK && br_horizon_below(&bb->coherent.horizon, &b, &n); b += n)
-        status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * c->nsteps + begin, c->nsteps,
-                                   MISSING, end - begin, n * rows);
+        status = br_stage_set_rows(stage, (uint8_t *)c->out->data + b * rows * pitch + begin * bb->sample,
+                                   pitch, missing, (end - begin) * bb->sample, n * rows);
     return status;
 }
 
@@ -154,6 +155,7 @@ static int beamform(struct br_stage *stage, struct baseband_beamform *bb, struct
     uint64_t first = in->first / c->step, end = in->first + in->samples, until;
     for (size_t at = 0, to; at < c->nsteps; at = to) {
         int status = br_coherent_weights(stage, &bb->coherent, (first + at) * c->step, end, &until);
+        br_horizon_count(stage, &bb->coherent.horizon, (until < end ? until : end) - (first + at) * c->step);
         uint64_t step = until / c->step + (until % c->step != 0) - first;
         to = until >= end || step > c->nsteps ? c->nsteps : (size_t)step;
         if (status == BR_OK && at > 0)

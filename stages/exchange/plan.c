@@ -1,5 +1,6 @@
 /* plan.c - see plan.h: the ranks' descriptions, and what follows from them. */
 #include "stages/exchange/plan.h"
+#include "formats/tables/beam_table.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ struct description {
 
 static int describe(struct br_stage *stage, const struct br_stream *in, bool gpu, void **text, size_t *bytes)
 {
-    bool beams = in->beams != NULL;
+    /* where beams that move look is not told: the others then know that they do not know it */
+    bool beams = in->beams != NULL && !beams_move(in);
     size_t freq = in->nchannels * sizeof(double), beam = beams ? in->nbeams * sizeof(struct br_beam) : 0;
     struct description d = {.array = in->array,
                             .frame_samples = in->frame_samples,

@@ -1,18 +1,23 @@
 /* filterbank - intensity beams into SIGPROC files: what a stage has to do for formats/sigproc/write.h. */
+#include "buffers/output.h"
 #include "formats/sigproc/write.h"
-#include "runtime/stage.h"
+#include "runtime/stage_updates.h"
+#include "stages/common/sky/towards.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
+#include "stages/common/stage/made_with.h"
 #include "stages/common/stage/names.h"
 #include "stages/common/stage/shape.h"
 #include "stages/filterbank_description.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 struct filterbank {
     const char *directory, *prefix, *values, *source; /* parameters */
     struct br_ints beams;
-    double src_raj, src_dej, max_gap_s;
+    double src_raj, src_dej, max_gap_s; /* NAN: not given */
     int64_t telescope_id, machine_id;
     bool overwrite;
     struct names names;
@@ -20,6 +25,7 @@ struct filterbank {
     struct sigproc_writer writer;
     struct file_lock claim; /* of the names of all files */
     bool named;
+    uint64_t told; /* base sample up to which PREFIX.updates tells of updates */
 };
 
 static const char *const values_choices[] = {"levels", "intensity", NULL};
@@ -35,11 +41,14 @@ static const struct br_param params[] = {
           "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32; default "
           "levels, of 4 bits with scales intensity",
           .choices = values_choices),
-    PARAM(STRING, struct filterbank, source, "source_name of the header; default 'beam N'"),
-    PARAM(REAL, struct filterbank, src_raj, "right ascension for the header, as SIGPROC writes it",
-          .def = "0", .unit = "hhmmss.s", .min = 0, .max = 240000),
-    PARAM(REAL, struct filterbank, src_dej, "declination for the header, as SIGPROC writes it", .def = "0",
-          .unit = "ddmmss.s", .min = -900000, .max = 900000),
+    PARAM(STRING, struct filterbank, source,
+          "source_name of the header; default: the name of what the beam follows, or 'beam N'"),
+    PARAM(REAL, struct filterbank, src_raj,
+          "right ascension for the headers of all beams, as SIGPROC writes it; default: where each beam "
+          "looks at the start of its file",
+          .unit = "hhmmss.s", .min = 0, .max = 240000),
+    PARAM(REAL, struct filterbank, src_dej, "the same for the declination", .unit = "ddmmss.s",
+          .min = -900000, .max = 900000),
     PARAM(INT, struct filterbank, telescope_id, "SIGPROC's number of the telescope; 20 is CHIME, 0 is none",
           .def = "0", .min = 0, .max = 100000),
     PARAM(INT, struct filterbank, machine_id, "SIGPROC's number of the backend", .def = "0", .min = 0,
@@ -74,6 +83,7 @@ static bool is_ours(const char *name, const char *prefix)
     size_t digits = strspn(name + n, "0123456789");
     const char *rest = after(after(name + n + digits, "_band"), "_part");
     if (strcmp(name + n, "s.csv") == 0) return true; /* which beam is where */
+    if (strcmp(name + n, ".updates") == 0) return true;
     return (digits >= 4 && strcmp(rest, ".fil") == 0) || (digits == 0 && strcmp(rest, ".gaps") == 0);
 }
 
@@ -142,6 +152,8 @@ static int configure(struct br_stage *stage, void *self)
     status = earlier_check(stage, "directory", &earlier);
     if (status != BR_OK) return status;
     struct sigproc_writer *w = &fb->writer;
+    status = br_stage_site(stage, "directory", &w->site);
+    if (status != BR_OK) return status;
     w->stream = in;
     w->step = in->zone[0].downsample;
     w->nbeams = fb->beams.count > 0 ? fb->beams.count : w->rows.nbeams;
@@ -199,6 +211,25 @@ static int start(struct br_stage *stage, void *self)
     return fb->names.late ? BR_OK : take_names(stage, fb);
 }
 
+/* Appends the updates and injections that the frame was made with, a line each time, to PREFIX.updates. */
+static int tell_updates(struct br_stage *stage, struct filterbank *fb, const struct br_frame *in)
+{
+    char text[MADE_WITH_ROOM], path[FILES_PATH];
+    struct br_error error = {0};
+    uint64_t end = in->first + in->samples;
+    size_t length = fb->told == 0 ? made_with(stage, in->first, end, text, sizeof text)
+                                  : br_stage_updates_begun(stage, fb->told, end, text, sizeof text);
+    bool begun = fb->told > 0;
+    fb->told = end;
+    if (length == 0) return BR_OK;
+    snprintf(path, sizeof path, "%.4000s/%.150s.updates", fb->directory, fb->prefix);
+    FILE *file = begun ? fopen(path, "ae") : br_output_stream(path, true, &error);
+    if (file == NULL) return br_stage_fail(stage, BR_E_IO, "%s: %s", path, strerror(errno));
+    bool good = fprintf(file, "%s\n", text) > 0;
+    if (fclose(file) == 0 && good) return BR_OK;
+    return br_stage_fail(stage, BR_E_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct filterbank *fb = self;
@@ -211,6 +242,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     }
     double gap_s = sigproc_writer_gap(&fb->writer, io->in[0]);
     if (gap_s > 0) br_stage_note(stage, "%.3f s are missing; new files are begun", gap_s);
+    int told = br_stage_follows_updates(stage) ? tell_updates(stage, fb, io->in[0]) : BR_OK;
+    if (told != BR_OK) return told;
     int status = sigproc_writer_put(&fb->writer, io->in[0], &error);
     return status == BR_OK ? BR_CONSUMED : br_stage_fail(stage, status, "%s", error.text);
 }

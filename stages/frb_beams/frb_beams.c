@@ -182,23 +182,25 @@ static int make_plan(struct br_stage *stage, struct frb_beams *fb, enum br_backe
     const struct br_telescope *t = out->telescope;
     int sign = br_sideband_sign(out->sideband);
     struct br_why why = {""};
-    const struct br_frb_beams_params p = {.nchannels = out->nchannels,
-                                          .freq_mhz = out->freq_mhz,
-                                          .grid_m = t->grid_m,
-                                          .grid_n = t->grid_n,
-                                          .spacing_m_m = -sign * t->spacing_m_m,
-                                          .spacing_n_m = -sign * t->spacing_n_m,
-                                          .nbeams = out->nbeams,
-                                          .beams_x = out->beams_x,
-                                          .beams_y = out->beams_y,
-                                          .beam = (const double *)fb->steering[0].motion.beams,
-                                          .steered = fb->moves,
-                                          .float32 = strcmp(fb->precision, "float32") == 0,
-                                          .incoherent = incoherent_of(fb),
-                                          /* a frame beside a loss may touch one step more */
-                                          .max_steps = br_stage_input(stage, 0)->array.axis[1].length + 1,
-                                          .cuda = fb->cuda,
-                                          .parallel = br_stage_parallel_loop(stage)};
+    const struct br_frb_beams_params p = {
+        .nchannels = out->nchannels,
+        .freq_mhz = out->freq_mhz,
+        .grid_m = t->grid_m,
+        .grid_n = t->grid_n,
+        .spacing_m_m = -sign * t->spacing_m_m,
+        .spacing_n_m = -sign * t->spacing_n_m,
+        .nbeams = out->nbeams,
+        .beams_x = out->beams_x,
+        .beams_y = out->beams_y,
+        /* beams that move are steered first */
+        .beam = (const double *)(fb->moves ? fb->steered : fb->steering[0].motion.beams),
+        .steered = fb->moves,
+        .float32 = strcmp(fb->precision, "float32") == 0,
+        .incoherent = incoherent_of(fb),
+        /* a frame beside a loss may touch one step more */
+        .max_steps = br_stage_input(stage, 0)->array.axis[1].length + 1,
+        .cuda = fb->cuda,
+        .parallel = br_stage_parallel_loop(stage)};
     if (br_frb_beams_create(&fb->plan, backend, &p, &why) != 0)
         return br_stage_fail(stage, BR_E_INVALID, "%s", why.text);
     fb->aim = fb->moves ? NULL : fb->steering;
@@ -237,20 +239,6 @@ static void only_directions(struct frb_beams *fb)
             if (isfinite(column->y)) fb->steered[b].y = column->y;
         }
     }
-}
-
-/* Sets steps [begin, end) of beams below the horizon to 0: they have no power. */
-static int clear_below(struct br_stage *stage, struct frb_beams *fb, struct br_frame *out, size_t nsteps,
-                       size_t begin, size_t end)
-{
-    const struct br_stream *stream = br_stage_output(stage, 0);
-    size_t pitch = stream->nbeams * sizeof(uint16_t);
-    int status = BR_OK;
-    for (size_t b = 0, n; br_horizon_below(&fb->horizon, &b, &n); b += n)
-        for (size_t f = 0; f < stream->nchannels && status == BR_OK; f++)
-            status = br_stage_set_rows(stage, (uint8_t *)out->data + (f * nsteps + begin) * pitch + 2 * b,
-                                       pitch, 0, n * sizeof(uint16_t), end - begin);
-    return status;
 }
 
 /* Makes the plan's beams point where they shall at that step, unless they do. *until is the first step at
@@ -298,7 +286,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
         if (until > end) until = end;
         br_frb_beams_execute_steps(fb->plan, in->data, in->complete ? NULL : in->valid, part.nsteps,
                                    step - begin, until - step, out->data);
-        status = clear_below(stage, fb, out, part.nsteps, step - begin, until - begin);
+        status = br_horizon_clear(stage, &fb->horizon, out->data, part.nsteps, step - begin, until - begin);
         if (status != BR_OK) return status;
         br_horizon_count(stage, &fb->horizon, (until - step) * part.downsample);
         step = until;

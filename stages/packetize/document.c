@@ -1,4 +1,5 @@
 #include "stages/packetize/document.h"
+#include "formats/tables/beam_table.h"
 #include "stages/common/stage/export.h"
 
 #include <math.h>
@@ -185,6 +186,10 @@ static int take_telescope(struct frb_node_document *d, const struct br_stream *s
 static int take_beams(struct frb_node_document *d, const struct br_stream *stream, int64_t first_id,
                       size_t first, size_t count, struct br_error *error)
 {
+    if (beams_move(stream))
+        return br_fail(error, BR_E_INVALID,
+                       "its beams move, which frb-node cannot describe: the document has one direction for "
+                       "each beam; expected beams that stand still, or another format");
     if (stream->beams == NULL)
         return br_fail(error, BR_E_INVALID,
                        "the directions of the beams are not known, which the receivers need");

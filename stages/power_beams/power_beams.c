@@ -129,6 +129,7 @@ static int configure(struct br_stage *stage, void *self)
     status = take_block(stage, pb, in);
     if (status != BR_OK) return status;
     c->params.integrate = (unsigned)pb->each;
+    c->uploads = in->nchannels * (in->array.axis[0].length / pb->each + 3) * sizeof(float);
     status = choose_scale(stage, pb);
     if (status != BR_OK) return status;
 
@@ -185,13 +186,16 @@ static uint16_t *step_of(const struct power_beams *pb, const struct br_frame *ou
 static int emit(struct br_stage *stage, struct power_beams *pb, struct br_frame *out)
 {
     const struct br_stream *stream = br_stage_output(stage, 0);
+    size_t before = pb->done;
     if (pb->done < length(pb))
         pb->done += br_baseband_power_flush(pb->coherent.plan, step_of(pb, out, 0, pb->done), length(pb),
                                             out->valid + pb->done, length(pb));
+    int status = br_horizon_clear(stage, &pb->coherent.horizon, out->data, length(pb), before, pb->done);
+    if (status != BR_OK) return status;
     size_t bytes = pb->done * pb->columns * sizeof *pb->row;
     if (pb->done < length(pb))                           /* cut short: channels move together */
         for (size_t f = 1; f < stream->nchannels; f++) { /* by way of a row of its own: they may overlap */
-            int status = br_stage_copy_rows(stage, pb->row, bytes, step_of(pb, out, f, 0), bytes, bytes, 1);
+            status = br_stage_copy_rows(stage, pb->row, bytes, step_of(pb, out, f, 0), bytes, bytes, 1);
             if (status == BR_OK)
                 status = br_stage_copy_rows(stage, (uint8_t *)out->data + f * bytes, bytes, pb->row, bytes,
                                             bytes, 1);
@@ -203,7 +207,7 @@ static int emit(struct br_stage *stage, struct power_beams *pb, struct br_frame 
     out->complete = false;
     br_frame_close_validity(stream, out);
     pb->blocks.open = false;
-    int status = br_stage_gpu_check(stage, pb->coherent.cuda);
+    status = br_stage_gpu_check(stage, pb->coherent.cuda);
     return status != BR_OK ? status : BR_PRODUCED;
 }
 
@@ -225,11 +229,14 @@ static int add(struct br_stage *stage, struct power_beams *pb, const struct br_f
             if (more > 1) next += (size_t)(more - 1) * pb->each;
         }
         n = (next < end ? next : end) - at;
-        size_t taken;
+        size_t taken, before = pb->done;
         pb->done += br_baseband_power(pb->coherent.plan, (const uint8_t *)in->data + from * row,
                                       in->complete ? NULL : in->valid + from * p->nchannels, n,
                                       length(pb) - pb->done, step_of(pb, out, 0, pb->done), length(pb),
                                       out->valid + pb->done, length(pb), &taken);
+        int status = br_horizon_clear(stage, &pb->coherent.horizon, out->data, length(pb), before, pb->done);
+        if (status != BR_OK) return status;
+        br_horizon_count(stage, &pb->coherent.horizon, n * pb->blocks.step);
     }
     return BR_OK;
 }

@@ -1,4 +1,5 @@
 /* record - any stream into files: what a stage has to do for a writer of formats/ (formats/writer.h). */
+#include "stages/common/sky/towards.h"
 #include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/made_with.h"
@@ -112,7 +113,8 @@ static int configure(struct br_stage *stage, void *self)
         .vdif_station = r->vdif_station,
         .file_bytes = (uint64_t)r->file_bytes,
     };
-    status = writer_refuses(w);
+    if (w->stream->nbeams > 0) status = br_stage_site(stage, "prefix", &w->site);
+    if (status == BR_OK) status = writer_refuses(w);
     if (status == BR_OK && w->losses[0] != '\0')
         br_stage_warn(stage, "in the format %s is lost: %s", format->name, w->losses);
     return writing_status(stage, w, status);

@@ -11,6 +11,7 @@
 #include "stages/common/stage/random.h"
 #include "stages/common/stage/shape.h"
 #include "stages/simulate/gains.h"
+#include "stages/simulate/places.h"
 #include "stages/simulate/receiver.h"
 #include "stages/simulate/rfi.h"
 #include "stages/simulate/sky.h"
@@ -32,10 +33,12 @@ struct span_param {
     int64_t first, count;
 };
 struct source_param {
-    double x_deg, y_deg, flux;
+    struct place_param place;
+    double flux;
 };
 struct burst_param {
-    double x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux;
+    struct place_param place;
+    double dm, arrival_s, at_mhz, width_s, flux;
 };
 
 /* The memory of one worker. */
@@ -59,6 +62,10 @@ struct simulate {
     uint64_t origin, end, next; /* base samples */
     double sample_s;
     bool lower; /* the channels hold the lower sideband: the conjugate of what sky and rfi make */
+    struct sky_source *place; /* [sources + bursts] */
+    struct br_motion motion;  /* of the sources */
+    struct br_beam *there;    /* [sources] where they are now, if they move; in memory of the pipeline */
+    uint64_t interval;        /* the motion's; UINT64_MAX: none yet */
     struct sky sky;
     struct rfi rfi;
     int16_t *table; /* [GAUSSIAN_ENTRIES] */
@@ -74,21 +81,14 @@ static const struct br_param span_params[] = {
     {0},
 };
 
-/* Where something is on the sky: the first parameters of sources and bursts. */
-#define DIRECTION(STRUCT)                                                                                    \
-    PARAM(REAL, STRUCT, x_deg, "direction along m (north-south): the direction cosine is its sine",          \
-          .required = true, .min = -90, .max = 90, .unit = "degrees"),                                       \
-        PARAM(REAL, STRUCT, y_deg, "direction along n (east-west)", .required = true, .min = -90, .max = 90, \
-              .unit = "degrees")
-
 static const struct br_param source_params[] = {
-    DIRECTION(struct source_param),
+    PLACE_PARAMS,
     PARAM(REAL, struct source_param, flux, "power in one dish, as a multiple of the noise's",
           .required = true, .min = 0, .max = 1e12, .unit = "system noises"),
     {0},
 };
 static const struct br_param burst_params[] = {
-    DIRECTION(struct burst_param),
+    PLACE_PARAMS,
     PARAM(REAL, struct burst_param, dm,
           "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz", .required = true, .min = 0,
           .max = 1e5, .unit = "pc cm^-3"),
@@ -114,7 +114,8 @@ static const struct br_param params[] = {
           .min = 0, .max = 9e15),
     PARAM(REAL, struct simulate, noise, "rms of the receiver noise in each component of each dish",
           .def = "2", .min = 1e-3, .max = 100, .unit = "levels"),
-    PARAM(MAPS, struct simulate, sources, "list of steady sources {x_deg, y_deg, flux}",
+    PARAM(MAPS, struct simulate, sources,
+          "list of steady sources {x_deg, y_deg, flux}; one with radec or name moves with the sky",
           .fields = source_params, .size = sizeof(struct source_param), .max_count = 1000),
     PARAM(MAPS, struct simulate, bursts,
           "list of bursts {x_deg, y_deg, dm, arrival_s, at_mhz, width_s, flux}", .fields = burst_params,
@@ -219,21 +220,6 @@ static int take_stream(struct br_stage *stage, struct simulate *s, struct br_str
     return BR_OK;
 }
 
-static struct sky_source direction(double x_deg, double y_deg, double flux, double noise)
-{
-    return (struct sky_source){sin(x_deg * M_PI / 180), sin(y_deg * M_PI / 180), noise * sqrt(flux)};
-}
-
-static int check_direction(struct br_stage *stage, const char *param, size_t i, struct sky_source s)
-{
-    if (s.x * s.x + s.y * s.y <= 1 + 1e-12) return BR_OK;
-    return br_stage_fail_at(
-        stage, param,
-        "number %zu is below the horizon: the sines of x_deg and y_deg are %.6g and %.6g; the sum of "
-        "their squares must not exceed 1",
-        i + 1, s.x, s.y);
-}
-
 static struct burst_params burst_of(const struct simulate *s, const struct br_stream *stream, size_t i)
 {
     const struct burst_param *p = (const struct burst_param *)s->bursts.value + i;
@@ -252,6 +238,27 @@ static struct burst_params burst_of(const struct simulate *s, const struct br_st
                                  .number = (uint32_t)i};
 }
 
+static int take_places(struct br_stage *stage, struct simulate *s, const struct br_stream *out)
+{
+    size_t nsources = s->sources.count, nbursts = s->bursts.count, said = 0;
+    const struct source_param *source = s->sources.value;
+    const struct burst_param *burst = s->bursts.value;
+    int64_t *arrival_ns = br_stage_alloc(stage, nbursts * sizeof *arrival_ns);
+    int status = BR_OK;
+    s->place = br_stage_alloc(stage, (nsources + nbursts) * sizeof *s->place);
+    s->there = br_stage_alloc(stage, nsources * sizeof *s->there);
+    s->interval = UINT64_MAX;
+    for (size_t i = 0; i < nsources && status == BR_OK; i++)
+        status = place_take(stage, "sources", i, &source[i].place, &s->place[i], &said);
+    for (size_t i = 0; i < nbursts && status == BR_OK; i++) {
+        status = place_take(stage, "bursts", i, &burst[i].place, &s->place[nsources + i], &said);
+        arrival_ns[i] = br_stream_time_ns(out, s->origin) + llround(burst[i].arrival_s * 1e9);
+    }
+    return status != BR_OK ? status
+                           : places_configure(stage, out, s->place, nsources, s->place + nsources, nbursts,
+                                              arrival_ns, said, &s->motion);
+}
+
 static int configure(struct br_stage *stage, void *self)
 {
     struct simulate *s = self;
@@ -266,15 +273,10 @@ static int configure(struct br_stage *stage, void *self)
     if (status != BR_OK) return status;
     char doubt[256];
     if (hints_doubt(out, doubt, sizeof doubt) != NULL) br_stage_warn(stage, "%s", doubt);
-    const struct source_param *source = s->sources.value;
-    for (size_t i = 0; i < s->sources.count && status == BR_OK; i++)
-        status = check_direction(stage, "sources", i, direction(source[i].x_deg, source[i].y_deg, 0, 0));
+    status = take_places(stage, s, out);
     size_t bytes = 0;
-    const struct burst_param *burst = s->bursts.value;
     for (size_t i = 0; i < s->bursts.count && status == BR_OK; i++) {
         struct burst_params p = burst_of(s, out, i);
-        status = check_direction(stage, "bursts", i, direction(burst[i].x_deg, burst[i].y_deg, 0, 0));
-        if (status != BR_OK) return status;
         if (p.width_s < s->sample_s)
             return br_stage_fail_at(stage, "bursts",
                                     "number %zu is %.6g s wide; expected at least one sample, %.6g s", i + 1,
@@ -316,29 +318,27 @@ static int start(struct br_stage *stage, void *self)
     struct br_error error = {0};
     size_t count = s->sources.count + s->bursts.count;
     s->table = malloc(GAUSSIAN_ENTRIES * sizeof *s->table);
-    struct sky_source *place = calloc(count + 1, sizeof *place);
+    struct sky_wave *wave = calloc(count + 1, sizeof *wave);
     struct burst_params *burst = calloc(s->bursts.count + 1, sizeof *burst);
     int status = BR_OK;
-    if (s->table == NULL || place == NULL || burst == NULL || make_scratch(stage, s) != 0) {
+    if (s->table == NULL || wave == NULL || burst == NULL || make_scratch(stage, s) != 0) {
         status = br_no_memory(stage, GAUSSIAN_ENTRIES * sizeof *s->table);
     } else {
         const struct source_param *sources = s->sources.value;
-        const struct burst_param *bursts = s->bursts.value;
-        for (size_t i = 0; i < s->sources.count; i++)
-            place[i] = direction(sources[i].x_deg, sources[i].y_deg, sources[i].flux, s->noise);
-        for (size_t i = 0; i < s->bursts.count; i++) {
-            place[s->sources.count + i] = direction(bursts[i].x_deg, bursts[i].y_deg, 0, 0);
-            burst[i] = burst_of(s, out, i);
+        for (size_t i = 0; i < count; i++) {
+            double flux = i < s->sources.count ? sources[i].flux : 0;
+            wave[i] = (struct sky_wave){s->place[i].x, s->place[i].y, s->noise * sqrt(flux)};
         }
+        for (size_t i = 0; i < s->bursts.count; i++) burst[i] = burst_of(s, out, i);
         gaussian_table(s->table);
-        if (sky_make(&s->sky, out->telescope, place, s->sources.count, burst, s->bursts.count, s->nchannels,
+        if (sky_make(&s->sky, out->telescope, wave, s->sources.count, burst, s->bursts.count, s->nchannels,
                      s->npol, out->freq_mhz, s->table, (uint64_t)s->seed, &error) != BR_OK)
             status = br_stage_fail(stage, error.status, "%s", error.text);
         else if (!rfi_make(&s->rfi, out, &s->carriers, &s->impulses, s->noise, s->table, (uint64_t)s->seed))
             status = br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for the waves of %zu transmitters",
                                    s->carriers.count + s->impulses.count);
     }
-    free(place);
+    free(wave);
     free(burst);
     return status;
 }
@@ -361,7 +361,8 @@ static unsigned fill_line(const struct simulate *s, struct scratch *w, uint64_t 
 struct fill {
     const struct simulate *s;
     const struct br_frame *out;
-    size_t row, each; /* bytes of a sample, samples of a job */
+    size_t first, end; /* samples of the frame */
+    size_t row, each;  /* bytes of a sample, samples of a job */
 };
 
 static void fill_samples(void *arg, size_t job, unsigned worker)
@@ -370,8 +371,8 @@ static void fill_samples(void *arg, size_t job, unsigned worker)
     const struct simulate *s = fill->s;
     const struct br_frame *out = fill->out;
     struct scratch *w = &s->scratch[worker];
-    size_t from = job * fill->each, to = from + fill->each;
-    if (to > out->samples) to = (size_t)out->samples;
+    size_t from = fill->first + job * fill->each, to = from + fill->each;
+    if (to > fill->end) to = fill->end;
     for (size_t t = from; t < to; t++) {
         uint8_t *line = (uint8_t *)out->data + t * fill->row;
         if (!out->complete && out->valid[t * s->nchannels] == BR_MISSING) {
@@ -385,6 +386,19 @@ static void fill_samples(void *arg, size_t job, unsigned worker)
             for (size_t p = 0; p < s->npol; p++, line += s->ndishes)
                 w->beyond += fill_line(s, w, out->first + t, c, p, line);
     }
+}
+
+/* Moves the sources to where they are at a sample. Returns the first one from which they are elsewhere. */
+static uint64_t move_sources(struct simulate *s, uint64_t sample)
+{
+    uint64_t interval = br_motion_interval(&s->motion, sample);
+    if (br_motion_moves(&s->motion) && interval != s->interval) {
+        br_motion_at(&s->motion, interval, s->there);
+        for (size_t i = 0; i < s->sources.count; i++)
+            if (s->place[i].kind != SKY_FIXED) sky_move(&s->sky, i, s->there[i]);
+        s->interval = interval;
+    }
+    return br_motion_end(&s->motion, interval);
 }
 
 /* Marks the spans without data. */
@@ -417,9 +431,13 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     mark_missing(s, stream, out);
 
     size_t row = s->nchannels * s->npol * s->ndishes, each = JOB_BYTES / row + (JOB_BYTES < row);
-    struct fill fill = {s, out, row, each};
-    int status = br_stage_parallel(stage, (size_t)((out->samples + each - 1) / each), fill_samples, &fill);
-    if (status != BR_OK) return status;
+    struct fill fill = {s, out, 0, 0, row, each};
+    for (; fill.end < out->samples; fill.first = fill.end) {
+        uint64_t until = move_sources(s, out->first + fill.first);
+        fill.end = until < end ? (size_t)(until - out->first) : (size_t)out->samples;
+        int status = br_stage_parallel(stage, (fill.end - fill.first + each - 1) / each, fill_samples, &fill);
+        if (status != BR_OK) return status;
+    }
     for (unsigned i = 0; i < s->nscratch; i++) {
         br_stage_count_saturated(stage, s->scratch[i].beyond);
         s->scratch[i].beyond = 0;

@@ -6,17 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fill_phases(float *phase, const struct br_telescope *t, const struct sky_source *source,
-                        double freq_mhz)
+static void fill_phases(const struct sky *sky, size_t s, double x, double y)
 {
-    for (size_t d = 0; d < t->ndishes; d++) {
-        double cycles = br_sky_cycles(BR_SIDEBAND_UPPER, freq_mhz, t->position[d], source->x, source->y);
-        phase[d] = (float)cos(2 * M_PI * cycles);
-        phase[t->ndishes + d] = (float)sin(2 * M_PI * cycles);
+    size_t ndishes = sky->ndishes;
+    for (size_t c = 0; c < sky->nchannels; c++) {
+        float *phase = sky->phase + (s * sky->nchannels + c) * 2 * ndishes;
+        for (size_t d = 0; d < ndishes; d++) {
+            double cycles =
+                br_sky_cycles(BR_SIDEBAND_UPPER, sky->freq_mhz[c], sky->telescope->position[d], x, y);
+            phase[d] = isfinite(x) ? (float)cos(2 * M_PI * cycles) : 0;
+            phase[ndishes + d] = isfinite(x) ? (float)sin(2 * M_PI * cycles) : 0;
+        }
     }
 }
 
-int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_source *source,
+void sky_move(struct sky *sky, size_t source, struct br_beam towards)
+{
+    fill_phases(sky, source, towards.x, towards.y);
+}
+
+int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_wave *source,
              size_t nsources, const struct burst_params *bursts, size_t nbursts, size_t nchannels,
              size_t npol, const double *freq_mhz, const int16_t *table, uint64_t seed, struct br_error *error)
 {
@@ -26,6 +35,8 @@ int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct
                         .nchannels = nchannels,
                         .npol = npol,
                         .ndishes = ndishes,
+                        .telescope = telescope,
+                        .freq_mhz = freq_mhz,
                         .table = table,
                         .seed = seed};
     sky->rms = calloc(nsources + 1, sizeof *sky->rms);
@@ -33,9 +44,7 @@ int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct
     sky->phase = calloc(count * nchannels * row + 1, sizeof *sky->phase);
     if (sky->rms == NULL || sky->burst == NULL || sky->phase == NULL)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for the phases of %zu sources and bursts", count);
-    for (size_t s = 0; s < count; s++)
-        for (size_t c = 0; c < nchannels; c++)
-            fill_phases(sky->phase + (s * nchannels + c) * row, telescope, &source[s], freq_mhz[c]);
+    for (size_t s = 0; s < count; s++) fill_phases(sky, s, source[s].x, source[s].y);
     for (size_t s = 0; s < nsources; s++) sky->rms[s] = (float)source[s].rms;
     int status = BR_OK;
     for (size_t b = 0; b < nbursts && status == BR_OK; b++)

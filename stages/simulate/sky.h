@@ -5,31 +5,36 @@
 #ifndef BEAMRING_STAGES_SIMULATE_SKY_H
 #define BEAMRING_STAGES_SIMULATE_SKY_H
 
-#include "buffers/telescope.h"
-#include "stages/simulate/burst.h"
+#include "buffers/stream.h"
+#include "stages/common/sky/burst.h"
 
-struct sky_source {
-    double x, y; /* direction cosines */
+struct sky_wave {
+    double x, y; /* direction cosines; NAN: below the horizon */
     double rms;  /* of a component of its field, levels; 0 for a burst */
 };
 
 struct sky {
     size_t nsources, nbursts, nchannels, npol, ndishes;
-    float *rms;           /* [nsources] */
-    float *phase;         /* [nsources + nbursts][nchannels][2][ndishes]: cos, sin */
-    struct burst *burst;  /* [nbursts] */
-    const int16_t *table; /* gaussian_table's */
+    float *rms;          /* [nsources] */
+    float *phase;        /* [nsources + nbursts][nchannels][2][ndishes]: cos, sin */
+    struct burst *burst; /* [nbursts] */
+    const struct br_telescope *telescope;
+    const double *freq_mhz; /* [nchannels] */
+    const int16_t *table;   /* gaussian_table's */
     uint64_t seed;
 };
 
 /* The sources' directions and strengths, then the bursts' directions, are in source[nsources + nbursts];
- * `bursts` is [nbursts]. `table` must outlive the sky. Errors: BR_E_NO_MEMORY. Free with sky_free in any
- * case. */
-int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_source *source,
+ * `bursts` is [nbursts]. `telescope`, `freq_mhz` and `table` must outlive the sky. Errors: BR_E_NO_MEMORY.
+ * Free with sky_free in any case. */
+int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct sky_wave *source,
              size_t nsources, const struct burst_params *bursts, size_t nbursts, size_t nchannels,
              size_t npol, const double *freq_mhz, const int16_t *table, uint64_t seed,
              struct br_error *error);
 void sky_free(struct sky *sky);
+
+/* Moves a source: its phases of all channels; below the horizon (NAN) its field is 0. */
+void sky_move(struct sky *sky, size_t source, struct br_beam towards);
 
 /* Sets re[ndishes], im[ndishes] to the field of all sources and bursts at base sample `sample`, which is
  * number k of the simulation. */

@@ -14,6 +14,8 @@ TELESCOPE = """telescope: {name: t, grid: {m: 2, n: 2}, spacing_m: {m: 8.5, n: 6
 """
 SITE = ", latitude_deg: 49.3, longitude_deg: -119.6"
 NX, NY = 3, 4
+COLUMNS = ("number,x,y,azimuth_deg,zenith_angle_deg,ra_deg,dec_deg,utc,x_end,y_end,azimuth_end_deg,"
+           "zenith_angle_end_deg,ra_end_deg,dec_end_deg,utc_end").split(",")
 
 
 def directions():
@@ -51,7 +53,7 @@ def check_table(rows, site):
             row[0]) == number and abs(float(row[1]) - x) < 1e-15 and abs(float(row[2]) - y) < 1e-15, row
         wanted = horizon(x, y) if site else None
         if wanted is None:
-            assert row[3:] in (["", ""], []), row
+            assert not any(row[3:7]), row
         else:
             assert abs(float(row[3]) - wanted[0]) < 1e-6 and abs(float(row[4]) - wanted[1]) < 1e-6, (row,
                                                                                                      wanted)
@@ -78,15 +80,21 @@ def test_tables():
             for name in ("beams.csv", "y_beams.csv"):
                 with open(os.path.join(d, "out", name), newline="") as f:
                     rows = list(csv.reader(f))
-                assert rows[0] == ["number", "x", "y", "azimuth_deg", "zenith_angle_deg"], rows[0]
+                assert rows[0] == COLUMNS, rows[0]
                 check_table(rows[1:], site)
+                erfa = any(row[5] for row in rows[1:])  # beamring may be built without it
+                for row in rows[1:]:
+                    assert row[7] == "2023-11-14-22:13:20" and row[14] == "2023-11-14-22:13:20.000655360", row
+                    assert row[8:12] == row[1:5], "they stand still"
+                    above = row[3] != "" and erfa
+                    assert all((v != "") == above for v in row[5:7] + row[12:14]), row
             for number, (x, y) in enumerate(directions()):
                 wanted = (horizon(x, y) if site else None) or (0, 0)
                 got = angles(os.path.join(d, "out", f"beam{number:04}.fil"))
                 assert np.allclose(got, wanted, rtol=0, atol=1e-9), (number, got, wanted)
             told = harness.beamring("info", "--beams", "out/y_000000.dada", cwd=d)
             assert "number = ix x 4 + iy" in told.out, told
-            lines = told.out.split("zenith angle (degrees)\n")[1].splitlines()[:NX * NY]
+            lines = told.out.split("zenith angle  RA  Dec (degrees)\n")[1].splitlines()[:NX * NY]
             check_table([line.split() for line in lines], site)
             # the table is not a recording, and exists once
             harness.run(

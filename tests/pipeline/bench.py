@@ -28,6 +28,7 @@ def test_code():
     run = harness.beamring("bench", "--code", "sm_80", "--strict", "--only", "quantize,upchannelize")
     assert run.status == 0 and "at most" not in run.out, run
     if harness.has_device("cuda:0"):
+        assert "\ncode: sm_" in run.out and "the kernels for any GPU\n" in run.out, run
         assert "from sm_80 on" in run.out and "\nquantize to 4" in run.out, run
     else:
         assert run.out.startswith("no GPU: skipped"), run

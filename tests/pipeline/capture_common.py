@@ -12,10 +12,12 @@ import time
 import numpy as np
 
 import harness
-from wires_common import free_port, REASONS, Running
+import wires_common
+from wires_common import ask, free_port, REASONS, Running  # noqa: F401
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import packets  # noqa: E402
+
 
 def capture(directory, fengine, port, frame_samples, more="start_sample: 0",
             stream="sample_ns: 2560", record=True, out="raw", control="", extra=""):
@@ -109,15 +111,19 @@ def counters(text):
 
 
 class Sender:
-    """Sends datagrams to a port of this machine, so many a second at most."""
+    """Sends datagrams to a port of this machine, so many a second at most, and never `ahead` more than the
+    node at the address `url` has counted: one that stands still misses nothing."""
 
-    def __init__(self, port, rate=5000, host="127.0.0.1"):
+    def __init__(self, port, rate=5000, host="127.0.0.1", url=None, ahead=96):
+        self.url, self.ahead, self.counted = url, ahead, 0
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.to, self.rate, self.sent, self.begin = (host, port), rate, 0, None
 
     def send(self, packet):
         if self.begin is None:
             self.begin = time.monotonic()
+        while self.url is not None and self.sent >= self.counted + self.ahead:
+            self.counted = wires_common.packets(self.url)
         self.sent += 1
         ahead = self.begin + self.sent / self.rate - time.monotonic()
         if ahead > 0.002:

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 import harness
-from capture_common import capture, counters, free_port, packets, recorded, Sender
+from capture_common import ask, capture, counters, free_port, packets, recorded, Sender
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "live"))
 from controller import Controller, time_of_sample_0  # noqa: E402
@@ -116,7 +116,7 @@ def test_counters_are_told_while_it_runs():
                 break
             time.sleep(0.05)
         assert got == want and told["no known source"]["foreign"] == 1, told
-        metrics = run.ask("metrics")
+        metrics = ask(run.url + "/metrics")
         for s, (accepted, duplicate) in want.items():
             for what, n in (("accepted", accepted), ("duplicate", duplicate), ("malformed", 0)):
                 line = f'beamring_stage_counted_total{{stage="capture",of="{s}",what="{what}"}} {n}'

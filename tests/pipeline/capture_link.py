@@ -73,9 +73,20 @@ class Wire:
             self.frame(bytes(head) + bytes(part))
 
     def settle(self, run):
-        """Until the node has taken what was sent: something foreign behind it is counted."""
-        before = run.packets(("foreign",))
-        wait_until(lambda: self.datagram(b"LLDP" * 20) or run.packets(("foreign",)) > before, run)
+        """Until the node has taken what was sent: something foreign behind it is counted. An interface that
+        has just come back may lose it."""
+        before, sent, due = run.packets(("foreign",)), 0, 0
+
+        def taken():
+            nonlocal sent, due
+            came = run.packets(("foreign",)) - before
+            if sent > 0 and (came == sent or (came > 0 and time.monotonic() > due)):
+                return True
+            if time.monotonic() > due:
+                self.datagram(b"LLDP" * 20)
+                sent, due = sent + 1, time.monotonic() + 3
+            return False
+        wait_until(taken, run)
 
 
 def wait_until(condition, run):

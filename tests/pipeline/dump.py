@@ -72,6 +72,8 @@ def test_what_is_dumped_is_replayed():
         assert all(d["state"] == "done" for d in done.values()), done
         dump_common.check_dada(node.directory, done[2], source)
         dump_common.check_dada(node.directory, done[5], source, [2])
+        only = os.path.join(node.directory, done[5]["directory"], done[5]["channels"][0]["file"])
+        assert harness.header(only)[0]["GRID_CELLS"] == "1,0"  # that of dish 2
         assert [c["channel"] for c in done[5]["channels"]] == [1, 2]
         for event, dishes in ((3, [0, 1, 2, 3]), (4, [3, 1])):
             for c in done[event]["channels"]:

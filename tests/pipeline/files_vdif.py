@@ -286,7 +286,7 @@ pipeline:
 
 
 def packets(sockets):
-    """What has come, by socket: all of it is sent, and waits, when the sender has ended."""
+    """The packets that wait in each socket: all of them, once the sender has ended."""
     got = []
     for s in sockets:
         s.setblocking(False)

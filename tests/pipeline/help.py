@@ -120,7 +120,7 @@ def test_completion():
         assert complete(d, PROGRAM, "convert", "--to", "g") == ["guppi"]
         assert complete(d, PROGRAM, "receive", "frb") == ["frb-node"]
         assert set(complete(d, PROGRAM, "stages", "frb_")) == {"frb_grid", "frb_beams"}
-        assert set(complete(d, PROGRAM, "help", "re")) == {"receive"}
+        assert set(complete(d, PROGRAM, "help", "re")) == {"receive", "recover"}
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ pipeline:
   - {stage: filterbank, in: levels, directory: fil}
   - {stage: baseband_beamform, in: field, out: voltage, beams: {grid: [2, 2], spacing_deg: 1}}
   - {stage: record, in: voltage, directory: ., prefix: voltage}
+  - {stage: power_beams, in: field, out: power, integrate: 64, beams: {grid: [2, 2], spacing_deg: 1}}
+  - {stage: record, name: r, in: power, directory: ., prefix: power}
 """
 
 
@@ -41,7 +43,8 @@ def test_stages_say_what_they_hold():
         text = PIPELINE.replace("factor: 16", "factor: 16, taps: 4")
         rows = harness.memory_of(d, PIPELINE)
         assert {
-            "upchannelize", "frb_grid", "frb_beams", "quantize", "baseband_beamform", "queues", "together"
+            "upchannelize", "frb_grid", "frb_beams", "quantize", "baseband_beamform", "power_beams", "queues",
+            "together"
         } <= set(rows), rows
         for column in range(3):
             parts = sum(row[column] for name, row in rows.items() if name != "together")

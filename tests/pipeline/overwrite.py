@@ -258,13 +258,13 @@ def test_two_at_once():
 
 
 def begun(d, text, path, *more):
-    """A run that goes on until it is killed, and has made the file."""
+    """A run that goes on until it is killed, and has written the file."""
     with open(os.path.join(d, "first.yaml"), "w") as f:
         f.write(text)
     first = subprocess.Popen([os.path.abspath(harness.PROGRAM), "run", "first.yaml", *more], cwd=d,
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     end = time.time() + 60
-    while not os.path.exists(os.path.join(d, path)):
+    while not os.path.exists(os.path.join(d, path)) or os.path.getsize(os.path.join(d, path)) == 0:
         assert time.time() < end and first.poll() is None, (path, first.poll())
         time.sleep(0.01)
     return first

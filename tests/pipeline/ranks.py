@@ -121,13 +121,19 @@ def test_other_ends_and_gaps_are_missing():
     with harness.scratch() as d:
         path = record(d, missing="[]")
         inputs(d, path, 3)
-        mpi.run(d, 3, pipeline(VOLTAGE))
+        text = pipeline(VOLTAGE) + """
+  - {stage: baseband_beamform, name: b8, in: field, out: part8, beams: {grid: [3, 1], spacing_deg: 1},
+     bits: 8}
+  - {stage: exchange, name: e8, in: part8, out: all8}
+  - {stage: record, name: r8, in: all8, directory: "eight_${RANK}", prefix: x, overwrite: true}
+"""
+        mpi.run(d, 3, text)
         whole, (valid, *_), _ = products(d, 3)
         assert (valid == 255).all()
         inputs(d, path, 3, keep=[None, (1700, 2111), None])
         with open(os.path.join(d, "in3_2", "field_000000.dada.gaps"), "w") as f:
             f.write("768 1536\n2400 10\n")
-        result = mpi.run(d, 3, pipeline(VOLTAGE))
+        result = mpi.run(d, 3, text)
         some, valids, firsts = products(d, 3)
         expected = np.full(valid.shape, 255, np.uint8)
         expected[:1700, 3:6] = expected[3811:, 3:6] = 0
@@ -136,6 +142,8 @@ def test_other_ends_and_gaps_are_missing():
         there = np.broadcast_to((expected == 255).T[:, None, None, :], some.shape)
         assert (some[there] == whole[there]).all()
         assert (some[~there] == 0x88).all(), "missing voltages are -8"
+        wide = mpi.product(os.path.join(d, "eight_1", "x_*.dada"))[0]
+        assert ((wide == 0x8080) == ~there[:, :1]).all(), "and of 8 bits -128"
         assert "accounted for" in result.out
 
 

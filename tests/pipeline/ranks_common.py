@@ -1,5 +1,6 @@
 """Jobs of several ranks under the distribution's Open MPI, on the loopback interface, and recordings cut into
 bands, one for each rank."""
+import contextlib
 import glob
 import os
 import re
@@ -71,11 +72,9 @@ def rank_pids(job, n, timeout=20):
             try:
                 with open(path, "rb") as f:
                     env = dict(x.split(b"=", 1) for x in f.read().split(b"\0") if b"=" in x)
-                with open(path.replace("environ", "stat")) as f:
-                    parent = int(f.read().rsplit(")", 1)[1].split()[1])
             except (OSError, ValueError):
                 continue
-            if parent == job.pid and b"OMPI_COMM_WORLD_RANK" in env:
+            if stat(path.split("/")[2])[1] == job.pid and b"OMPI_COMM_WORLD_RANK" in env:
                 found[int(env[b"OMPI_COMM_WORLD_RANK"])] = int(path.split("/")[2])
         if len(found) == n:
             return [found[r] for r in range(n)]
@@ -83,10 +82,29 @@ def rank_pids(job, n, timeout=20):
     raise AssertionError(f"only ranks {sorted(found)} of {n} have begun")
 
 
+def stat(pid):
+    """State and parent of a process; of one that is gone "X" and 0."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            state, parent = f.read().rsplit(")", 1)[1].split()[:2]
+        return state, int(parent)
+    except (OSError, ValueError):
+        return "X", 0
+
+
 def end(job):
+    """Kills a job that still runs, and waits until its ranks are gone: they write to the test's folder."""
+    ranks = []
     if job.poll() is None:
-        job.send_signal(signal.SIGKILL)
+        ranks = [int(p) for p in os.listdir("/proc") if p.isdigit() and stat(p)[1] == job.pid]
+        for pid in (job.pid, *ranks):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     job.communicate()
+    limit = time.time() + 60
+    while any(stat(pid)[0] not in "XZ" for pid in ranks):
+        assert time.time() < limit, "killed ranks do not end"
+        time.sleep(0.02)
 
 
 def shares(total, n):

@@ -1,6 +1,7 @@
 """A rank that dies, stops, fails or has another pipeline file: all ranks end, say which one it was, print
 their balance, and what left the pipeline before is whole."""
 import concurrent.futures
+import contextlib
 import os
 import signal
 import socket
@@ -95,7 +96,11 @@ def stopped(dead):
         field(d)
         job, pids = begin(d, endless("stall_s: 4\n"), grace=1)
         try:
-            os.kill(pids[dead], signal.SIGSTOP)
+            end = time.time() + LIMIT_S  # mpirun passes on any SIGCONT that it gets itself
+            while job.poll() is None and time.time() < end:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pids[dead], signal.SIGSTOP)
+                time.sleep(0.2)
             check_end(job, d, dead, ["no sign of life"])
         finally:
             if os.path.exists(f"/proc/{pids[dead]}"):

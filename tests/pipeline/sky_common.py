@@ -51,12 +51,36 @@ class Array:
         times have that much less in common."""
         s = fe.direction(*place)
         early = self.positions @ s / fe.C
-        asked = np.asarray(looks) @ self.positions[:, 1::-1].T / fe.C
+        north, east = np.asarray(looks).T
+        up = np.sqrt(1 - north ** 2 - east ** 2)
+        asked = np.stack([east, north, up], 1) @ self.positions.T / fe.C
         apart = abs(early[:, None] - early) * float(Fraction(self.board.fs_mhz)) / self.board.nfft
         common = np.maximum(1 - apart, 0)
         phase = np.exp(2j * np.pi * np.multiply.outer(self.board.freq_mhz(), early - asked))
         seen = np.einsum("fbi,ij,fbj->fb", phase, common, phase.conj()).real
         return 2 * (2 * noise_rms ** 2 * (len(early) + flux * seen) + len(early) / 6)
+
+
+class Irregular(Array):
+    """Antennas anywhere, with heights, as a table or a list: no grid."""
+
+    def __init__(self, board, seed, antennas=24, size=3, height=1.5):
+        wavelength = fe.C / board.freq_mhz().max()
+        rng = np.random.default_rng([41, seed])
+        self.board = board
+        self.positions = np.round(rng.uniform(-1, 1, (antennas, 3)) * [size, size, height] * wavelength, 4)
+        self.yaml = self.telescope(self.positions.tolist())
+
+    def telescope(self, positions_m):
+        return f"telescope: {{name: sky, latitude_deg: 37.2, longitude_deg: -118.3, height_m: 1222, " \
+            f"positions_m: {positions_m}}}\n"
+
+    def write_table(self, directory, name="antennas.csv"):
+        """Returns `telescope:` that reads it."""
+        with open(os.path.join(directory, name), "w") as f:
+            f.write("# as surveyed\nantenna,up,east,north\n")
+            f.writelines(f"a{i},{u!r},{e!r},{n!r}\n" for i, (e, n, u) in enumerate(self.positions.tolist()))
+        return self.telescope(name)
 
 
 def board(zone, **more):

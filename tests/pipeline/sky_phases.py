@@ -32,10 +32,10 @@ pipeline:
 """
 
 
-def observe(d, zone, seed=1, **receivers):
+def observe(d, zone, seed=1, kind=sky.Array, **receivers):
     """Visibilities of one source in directory d: the array, where the source is, and the field."""
     board = sky.board(zone, noise_rms=NOISE)
-    array = sky.Array(board)
+    array = kind(board)
     place = sky.places(zone)[2]
     field = fe.simulate(board, fe.Receivers(array.positions, **receivers), [fe.Source(*place, FLUX)], TIMES,
                         seed=seed, epoch_ns=sky.EPOCH_NS)
@@ -118,11 +118,13 @@ def uvh5():
     iers.conf.auto_download = False
     for zone in sky.ZONES:
         with harness.scratch() as d:
-            array, place, field = observe(d, zone, seed=zone)
+            kind = sky.Array if zone < 3 else lambda board: sky.Irregular(board, 5)
+            array, place, field = observe(d, zone, seed=zone, kind=kind)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 read = UVData()
                 read.read(os.path.join(d, "vis", "vis_000000.uvh5"), file_type="uvh5")
+            assert abs(read.telescope.location.height.to_value("m") - (0 if zone < 3 else 1222)) < 1e-6
             where = read.telescope.get_enu_antpos()
             assert np.abs(where - array.positions).max() < 1e-6
             assert np.allclose(np.sort(read.freq_array), np.sort(field.freq_mhz) * 1e6, rtol=0, atol=1)

@@ -20,6 +20,8 @@ pipeline:
   - {stage: record, name: record4, in: levels4, directory: DIRECTORY, prefix: levels}
   - {stage: baseband_beamform, in: field, out: voltage, beams: {grid: [1, 3], spacing_deg: 2}}
   - {stage: record, in: voltage, directory: DIRECTORY, prefix: voltage}
+  - {stage: power_beams, in: field, out: power, integrate: 100, beams: {grid: [1, 3], spacing_deg: 2}}
+  - {stage: record, name: record_power, in: power, directory: DIRECTORY, prefix: power}
 """
 SIMULATE = TELESCOPE + """
 threads: THREADS

@@ -43,22 +43,39 @@ def run(script, directory, env):
     return out
 
 
+def follow(blocks, directory):
+    env, out = environment(directory), ""
+    for language, name, body in blocks:
+        if name:
+            with open(os.path.join(directory, name), "w") as f:
+                f.write(body)
+        elif language == "sh":
+            out = run(body, directory, env)
+        else:
+            assert language == "text", language
+            for line in body.splitlines():
+                assert line in out, f"'{line}' is not in:\n{out}"
+
+
+def stood_still(directory):
+    """Whether the page's first capture says that this machine was not there for packets."""
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(directory, "capture.log")) as f:
+        return re.search(r"[1-9][0-9]* no_frame|kernel lost [1-9]", f.read())
+    return False
+
+
 def test_tutorial():
     with open(PAGE) as f:
         blocks = BLOCK.findall(f.read())
     assert {name for _, name, _ in blocks} >= {"telescope.yaml", "board.yaml", "node.yaml"}, blocks
-    with harness.scratch() as directory:
-        env, out = environment(directory), ""
-        for language, name, body in blocks:
-            if name:
-                with open(os.path.join(directory, name), "w") as f:
-                    f.write(body)
-            elif language == "sh":
-                out = run(body, directory, env)
-            else:
-                assert language == "text", language
-                for line in body.splitlines():
-                    assert line in out, f"'{line}' is not in:\n{out}"
+    for attempt in range(4):
+        with harness.scratch() as directory:
+            try:
+                follow(blocks, directory)
+                return
+            except AssertionError:
+                if attempt == 3 or not stood_still(directory):
+                    raise
 
 
 def anchors(text):

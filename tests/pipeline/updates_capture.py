@@ -49,7 +49,7 @@ def test_by_the_frame():
                 absent, top = "", f"updates: [{', '.join(each)}]"
             more = f"{absent}start_sample: 0, hold_samples: {FS}"
             runs[name] = d, capture(d, FENGINE, port, FS, more, control=top)
-            senders.append(Sender(port, 800))
+            senders.append(Sender(port, 800, url=runs[name][1].url))
         for packet in in_disorder(raw):
             for sender in senders:
                 sender.send(packet)
@@ -80,9 +80,9 @@ class Boards(threading.Thread):
     """Sends frames of noise until it is told to end; `silent` is from which sample on GONE sends nothing,
     and with `again` they begin again at sample 0."""
 
-    def __init__(self, port):
+    def __init__(self, port, n):
         super().__init__(daemon=True)
-        self.sender, self.silent, self.ending = Sender(port, 3000), None, False
+        self.sender, self.silent, self.ending = Sender(port, 3000, url=n.url), None, False
         self.sent, self.again = 0, False
 
     def run(self):
@@ -141,7 +141,7 @@ def test_a_board_comes_back_and_dies():
         n = Node(d, text_of(port, controller.url, "start_sample: 0, absent: [2],"))
         n.wait_for_line("listening on port")
         controller.close()
-        boards = Boards(port)
+        boards = Boards(port, n)
         boards.start()
         n.wait_until(lambda s: n.get("/v1/updates").json["earliest"] > 0)
         for absent, words in (([77], "absent: 77 is not a source of this node"),
@@ -188,7 +188,7 @@ def again(d):
     n = Node(d, text_of(port, controller.url, "wait_s: 600,"))
     n.wait_for_line("listening on port")
     assert holds(n, "dies") == 0
-    boards = Boards(port)
+    boards = Boards(port, n)
     boards.silent = 0
     boards.start()
     n.wait_until(lambda s: n.get("/v1/updates").json["earliest"] > 4 * FS)
@@ -205,7 +205,7 @@ def test_nobody_waits_for_an_absent_board():
     with harness.scratch() as d:
         n = Node(d, text_of(port, controller.url, "wait_s: 600,"))
         n.wait_for_line("listening on port")
-        boards = Boards(port)
+        boards = Boards(port, n)
         boards.silent = 0
         boards.start()
         n.wait_until(lambda s: counted(n, 0, "early") > 100)
@@ -226,7 +226,7 @@ def test_counters_begin_again():
     with harness.scratch() as d:
         n = Node(d, text_of(port, controller.url, f"start_sample: {first}, reset_samples: {8 * FS},"))
         n.wait_for_line("listening on port")
-        boards = Boards(port)
+        boards = Boards(port, n)
         boards.sent = first
         boards.start()
         n.wait_until(lambda s: counted(n, GONE, "accepted") > 100)

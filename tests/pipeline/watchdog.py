@@ -26,7 +26,7 @@ def start(directory, text):
 
 
 def wait_for(process, words):
-    """What it says up to the line that holds the words."""
+    """Reads up to the line that holds the words, and returns it all."""
     said = ""
     while words not in said:
         line = process.stderr.readline()

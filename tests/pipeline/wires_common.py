@@ -123,6 +123,23 @@ def free_port(kind=socket.SOCK_STREAM):
         return port
 
 
+def ask(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return answer.read().decode()
+
+
+def counted(url):
+    """Asks for the counters of a node's `capture`, by source or interface: {reason: n}."""
+    stages = json.loads(ask(url + "/v1/stages?now"))["stages"]
+    return next(s["counted"] for s in stages if s["stage"] == "capture")
+
+
+def packets(url, reasons=None):
+    """How many packets it has counted so far, as whatever or for these reasons."""
+    return sum(n for source in counted(url).values() for reason, n in source.items()
+               if reason in (reasons or REASONS))
+
+
 REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 
 
@@ -147,18 +164,15 @@ class Running:
     def text(self):
         return open(self.log.name).read()
 
-    def ask(self, path):
-        url = re.search(r"control: (http://[0-9.:]+/)", self.text()).group(1)
-        with urllib.request.urlopen(url + path, timeout=60) as answer:
-            return answer.read().decode()
+    @property
+    def url(self):
+        return re.search(r"control: (http://[0-9.:]+)/", self.text()).group(1)
 
     def counted(self):
-        """What its `capture` has counted so far, by source or interface: {reason: n}."""
-        return next(s["counted"] for s in json.loads(self.ask("v1/stages?now"))["stages"] if "counted" in s)
+        return counted(self.url)
 
     def packets(self, reasons=REASONS):
-        return sum(n for source in self.counted().values() for reason, n in source.items()
-                   if reason in reasons)
+        return packets(self.url, reasons)
 
     def finish_after(self, packets):
         """Ends it once it has counted so many packets, however long they take: nobody's silence ends it."""

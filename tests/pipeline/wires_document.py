@@ -142,6 +142,21 @@ def test_only_sender_refused():
         assert time.time() - begun < 20
 
 
+def test_moving_beams_refused():
+    """A document has one direction for each beam."""
+    with harness.scratch() as d:
+        text = sender("127.0.0.1:9")
+        grid = "beams: {grid: [2, 4], spacing_deg: 0.3}"
+        assert grid in text
+        directions = ", ".join(f"[{k / 100}, 0]" for k in range(8))
+        rates = ", ".join(["[1e-5, 0]"] * 8)
+        still, moving = (text.replace(grid, f"beams: {{directions: [{directions}]{more}}}")
+                         for more in ("", f", rates: [{rates}], reference_ns: 0"))
+        harness.run(d, still, command="check")
+        result = harness.run(d, moving, command="check", status=2)
+        assert "its beams move, which frb-node cannot describe" in result.err, result
+
+
 def test_zeros_behind_the_document():
     """A sender may fill its document up with zeros; nothing else may follow a zero."""
     with harness.scratch() as d:

@@ -361,6 +361,23 @@ bool br_stage_sleep_until(struct br_stage *stage, uint64_t ns)
 
 /* --- there is no GPU here ---------------------------------------------------------------------- */
 
+int br_stage_pass(struct br_stage *stage, const struct br_frame *in, struct br_frame *out)
+{
+    memcpy(out->data, in->data, br_frame_bytes(br_stage_input(stage, 0), in));
+    return BR_OK;
+}
+
+void br_stage_mark(const struct br_stage *stage, uint64_t first, uint64_t end, const char *id)
+{
+    (void)stage, (void)first, (void)end, (void)id;
+}
+
+const struct br_stream *br_stage_downstream(const struct br_stage *stage, size_t i, const char **name)
+{
+    (void)stage, (void)i, (void)name;
+    return NULL;
+}
+
 int br_stage_device(const struct br_stage *stage)
 {
     return stage->feeds && stage->device > 0 ? 0 : -1;

@@ -57,13 +57,16 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
         } else if (!bad && strchr(allowed, 'c') != NULL &&
                    (value = value_of(argc, argv, &i, "--control", &bad)) != NULL) {
             a->control = value;
+        } else if (!bad && strchr(allowed, 'a') != NULL &&
+                   (value = value_of(argc, argv, &i, "--at", &bad)) != NULL) {
+            a->at = value;
         } else if (!bad && strchr(allowed, 'l') != NULL &&
                    (value = value_of(argc, argv, &i, "--log", &bad)) != NULL) {
             a->json_log = strcmp(value, "json") == 0;
             if (a->json_log || strcmp(value, "text") == 0) continue;
             fprintf(stderr, "beamring %s: --log '%s'; expected text or json\n", argv[0], value);
             return 2;
-        } else if (!bad && strchr(allowed, 'a') != NULL &&
+        } else if (!bad && strchr(allowed, 'g') != NULL &&
                    (value = value_of(argc, argv, &i, "--again", &bad)) != NULL) {
             char *end;
             a->again_s = strtod(value, &end);

@@ -6,6 +6,7 @@
 #include "formats/sky/coordinates.h"
 #include "runtime/graph/graph.h"
 #include "tools/beamring/commands.h"
+#include "tools/beamring/plot.h"
 
 #include <math.h>
 #include <signal.h>
@@ -291,7 +292,9 @@ static int calibrate(const struct calibrate_request *r, const struct br_telescop
     printf("written to %s\n", r->out);
     fflush(stdout);
     status = r->post != NULL ? calibrate_post(r, digest) : 0;
-    if (r->plot != NULL && calibrate_plot(r->out, r->plot) != 0) status = 1;
+    if (r->plot != NULL &&
+        plot("calibrate", "gains_report.py", "numpy, h5py and matplotlib", r->out, r->plot) != 0)
+        status = 1;
     return status;
 }
 

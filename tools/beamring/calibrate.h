@@ -21,7 +21,7 @@ struct calibrate_request {
 void calibrate_report(const struct calibrate_request *request, const struct visibilities *v,
                       const struct calibration *c);
 
-/* What stands before the source's name in a sentence: "the ", "source ", "direction ". */
+/* The word before the source's name in a sentence: "the ", "source ", "direction ". */
 const char *calibrate_place_kind(const struct source_place *place);
 
 /* Says once what the files do not say, and what was left out of them. */
@@ -33,9 +33,6 @@ void calibrate_warn_winding(const struct calibrate_request *request, const struc
 
 /* "upper" or "lower": the sideband of the field that the gains multiply; upper where none is known. */
 const char *calibrate_sideband(const struct visibilities *v);
-
-/* Draws the file of gains with tools/plots/gains_report.py. Returns 0, or 1 after a message. */
-int calibrate_plot(const char *gains, const char *picture);
 
 /* Gives the file to a running node, and prints what it answers. Returns 0, or 1 after a message. */
 int calibrate_post(const struct calibrate_request *request, uint64_t digest);

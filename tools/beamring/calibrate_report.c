@@ -3,15 +3,11 @@
 #include "tools/beamring/calibrate.h"
 #include "tools/beamring/remote.h"
 
-#include <limits.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 static const char *const flag_names[] = {"good", "dead", "weak", "misfit", "no result"};
 
@@ -149,50 +145,6 @@ void calibrate_report(const struct calibrate_request *r, const struct visibiliti
         if (c->why[row].text[0] != '\0')
             printf("no result: %.9g MHz, polarisation %zu (%s): %s\n", v->freq_mhz[row / c->npol],
                    row % c->npol, v->shape.pol[row % c->npol], c->why[row].text);
-}
-
-/* --- the picture ---------------------------------------------------------------------------------- */
-
-enum { NO_MODULES = 3 }; /* the script's exit status without h5py or matplotlib */
-
-/* Where the script is: installed, or next to the sources of the build folder. */
-static bool find_script(char *path, size_t size)
-{
-    static const char *const places[] = {"/../share/beamring/plots", "/../../tools/plots"};
-    char program[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0) return false;
-    program[length] = '\0';
-    *strrchr(program, '/') = '\0';
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        snprintf(path, size, "%s%s/gains_report.py", program, places[i]);
-        if (access(path, R_OK) == 0) return true;
-    }
-    return false;
-}
-
-int calibrate_plot(const char *gains, const char *picture)
-{
-    static const char *const pythons[] = {"/usr/bin/python3", "python3"};
-    char script[PATH_MAX + 64];
-    int how = 0;
-    if (!find_script(script, sizeof script)) {
-        fputs(
-            "beamring calibrate: --plot: gains_report.py is not there; it is in tools/plots of the sources\n",
-            stderr);
-        return 1;
-    }
-    for (size_t i = 0; i < sizeof pythons / sizeof *pythons; i++) {
-        char *const words[] = {(char *)(uintptr_t)pythons[i], script,
-                               (char *)(uintptr_t)gains,      (char *)(uintptr_t)picture,
-                               (char *)(uintptr_t) "--try",   NULL};
-        pid_t child;
-        if (posix_spawnp(&child, pythons[i], NULL, NULL, words, environ) != 0) continue;
-        if (waitpid(child, &how, 0) != child || !WIFEXITED(how)) return 1;
-        if (WEXITSTATUS(how) != NO_MODULES) return WEXITSTATUS(how) != 0;
-    }
-    fputs("beamring calibrate: --plot needs Python with numpy, h5py and matplotlib\n", stderr);
-    return 1;
 }
 
 /* --- a node that runs ----------------------------------------------------------------------------- */

@@ -46,6 +46,12 @@ static const struct option check_options[] = {
     {"--ranks", "N", "as a job of so many ranks: each of them, and what crosses the network", NULL},
     {0},
 };
+static const struct option beams_options[] = {
+    {"--at", "TIME", "UTC, 2026-11-27-20:00:00; time:NS (Unix time in ns); sample:N; or now (now)", NULL},
+    {"--json", NULL, "as JSON: the beams of each stage", NULL},
+    SET,
+    {0},
+};
 static const struct option update_options[] = {
     {"--wait", NULL, "waits until it holds, and says since which sample", NULL},
     {"--token-file", "FILE", "holds the token of a node that asks for one", NULL},
@@ -91,7 +97,7 @@ static const struct option receive_options[] = {
 };
 static const struct option calibrate_options[] = {
     {"--source", "RA,DEC|sun|moon",
-     "ICRS: 83.633,22.014 (degrees) or 05:34:31.9,+22:00:52; of several, the first that is up", NULL},
+     "ICRS: 83.633,22.014 or 05:34:31.9,+22:00:52; of several, the first that is up", NULL},
     {"--direction", "X,Y", "instead: direction cosines to the north (m) and to the east (n)", NULL},
     {"--azel", "A,E", "instead: azimuth from north over east, and altitude, in degrees", NULL},
     {"--sideband", "upper|lower", "that the stream held, where the files do not say it", NULL},
@@ -108,6 +114,14 @@ static const struct option calibrate_options[] = {
     {"--ut1-utc", "S", "UT1 - UTC of the day, for --source (that of a UVH5 file, or 0)", NULL},
     {"--min-snr", "X", "of a gain; a channel below has no result (5)", NULL},
     {"--max-residual", "X", "of an input, times the median of all; above it is flagged (3)", NULL},
+    {0},
+};
+static const struct option recover_options[] = {
+    {"--stage", "NAME", "whose beams the files hold, where the ledger has several stages of beams", NULL},
+    {"--first-beam", "N", "the beam that is the first one of a recording (0)", NULL},
+    {"--ratio", "LOW,HIGH", "in which the mean of recovered over predicted S/N shall lie (0.97,1.03)", NULL},
+    {"--plot", "FILE", "draws the ratios, PNG", NULL},
+    {"--json", NULL, "as JSON, the same numbers", NULL},
     {0},
 };
 static const struct option capture_report_options[] = {
@@ -139,6 +153,8 @@ const struct command commands[] = {
      ARGUMENT_PIPELINE, serve_options, cmd_serve},
     {"Pipelines", "check", "FILE", "checks it: shapes, memory and data rates; starts nothing",
      ARGUMENT_PIPELINE, check_options, cmd_check},
+    {"Pipelines", "beams", "FILE", "says where its beams look at a time: azimuth, altitude, RA, Dec",
+     ARGUMENT_PIPELINE, beams_options, cmd_beams},
     {"Pipelines", "graph", "FILE", "draws it as text", ARGUMENT_PIPELINE, graph_options, cmd_graph},
     {"Pipelines", "stages", "[NAME]", "lists the stages, or describes one", ARGUMENT_STAGE, stages_options,
      cmd_stages},
@@ -156,6 +172,9 @@ const struct command commands[] = {
      "receives FRB beams, records and counts them", ARGUMENT_WIRE, receive_options, cmd_receive},
     {"Recordings and networks", "capture-report", "HOST:PORT...", "says which packets of F-engines come",
      ARGUMENT_NONE, capture_report_options, cmd_capture_report},
+    {"Recordings and networks", "recover", "LEDGER FILES...",
+     "looks for injected bursts where the ledger has them, and compares their S/N", ARGUMENT_FILE,
+     recover_options, cmd_recover},
     {"Recordings and networks", "calibrate", "VIS...",
      "makes gains of the visibilities of a source, and gives them to a node", ARGUMENT_FILE,
      calibrate_options, cmd_calibrate},

@@ -12,6 +12,7 @@ int cmd_status(int argc, char **argv);
 int cmd_update(int argc, char **argv);
 int cmd_log(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_beams(int argc, char **argv);
 int cmd_graph(int argc, char **argv);
 int cmd_stages(int argc, char **argv);
 int cmd_info(int argc, char **argv);
@@ -20,6 +21,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_calibrate(int argc, char **argv);
 int cmd_capture_report(int argc, char **argv);
 int cmd_receive(int argc, char **argv);
+int cmd_recover(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 /* A pipeline file loaded and checked: what check and graph begin with. */

@@ -54,7 +54,7 @@ static int run_node(int argc, char **argv, bool outlives)
     struct br_log log;
     char control[300], stats[4096];
     struct br_ranks *ranks = NULL;
-    if (read_arguments(argc, argv, outlives ? "sqpcla" : "sqpclm", &a) != 0) return 2;
+    if (read_arguments(argc, argv, outlives ? "sqpclg" : "sqpclm", &a) != 0) return 2;
     if (a.stats != NULL && !may_replace(argv[0], a.stats)) return 2;
     if (a.control != NULL) {
         if (strlen(a.control) > 200 || a.nset == MAX_SETS) {

@@ -66,6 +66,7 @@ static const struct {
     {"queue", bench_queue, NULL},
     {"upchannelize", bench_upchannelize, bench_gpu_upchannelize},
     {"baseband", bench_baseband, bench_gpu_baseband},
+    {"power_beams", bench_power_beams, bench_gpu_power_beams},
     {"frb_grid", bench_frb_grid, bench_gpu_frb_grid},
     {"frb_beams", bench_frb_beams, bench_gpu_frb_beams},
     {"quantize", bench_quantize, bench_gpu_quantize},

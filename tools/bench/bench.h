@@ -23,6 +23,7 @@ int bench_report(const char *what, double value, const char *unit, const char *a
 int bench_queue(void);
 int bench_upchannelize(void);
 int bench_baseband(void);
+int bench_power_beams(void);
 int bench_frb_grid(void);
 int bench_frb_beams(void);
 int bench_quantize(void);

@@ -4,6 +4,7 @@ same machine; and whether it hides behind computing.
 
     tools/bench/exchange.py build [--ranks 2,4] [--transport vader,tcp] [--channels 64] [--beams 512]
     tools/bench/exchange.py build --minutes 10     does memory grow at the full rate?
+    tools/bench/exchange.py build --headers        frames' headers without their data
 """
 import argparse
 import os
@@ -35,6 +36,11 @@ def pipeline(build, n, transport, directory, **values):
     path = os.path.join(directory, "exchange.yaml")
     with open(path, "w") as f:
         f.write(PIPELINE.format(**values))
+    return run(build, n, transport, path)
+
+
+def run(build, n, transport, path):
+    """Microseconds a frame takes the slowest rank."""
     program = os.path.join(build, "tools", "beamring")
     done = subprocess.run([*mpirun(n, transport), program, "run", "--mpi", path],
                           capture_output=True, text=True, timeout=300,
@@ -43,6 +49,20 @@ def pipeline(build, n, transport, directory, **values):
     if done.returncode != 0 or len(found) != n:
         sys.exit(f"the pipeline failed: {done.stderr}")
     return max(map(float, found))
+
+
+def headers(build, n, transport, directory, frames):
+    """Microseconds in which each rank tells all others of a frame."""
+    path = os.path.join(directory, "headers.yaml")
+    with open(path, "w") as f:
+        f.write(f"""
+threads: 1
+device: cpu
+pipeline:
+  - {{stage: bench_beams, out: part, channels: 1, beams: 1, frames: {frames}, headers: true}}
+  - {{stage: bench_sink, in: part}}
+""")
+    return run(build, n, transport, path)
 
 
 def resident_mib(job):
@@ -104,7 +124,16 @@ def main():
     p.add_argument("--frames", type=int, default=300)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--minutes", type=float, default=0)
+    p.add_argument("--headers", action="store_true")
     a = p.parse_args()
+    if a.headers:
+        print("  ranks  transport  all headers of a frame  a header of another rank")
+        with tempfile.TemporaryDirectory() as d:
+            for n in map(int, a.ranks.split(",")):
+                for transport in a.transport.split(","):
+                    us = min(headers(a.build, n, transport, d, a.frames) for _ in range(a.rounds))
+                    print(f"  {n:5}  {transport:9}  {us:19.1f} us  {us / (n - 1):21.1f} us", flush=True)
+        return
     if a.minutes > 0:
         with tempfile.TemporaryDirectory() as d:
             for n in map(int, a.ranks.split(",")):

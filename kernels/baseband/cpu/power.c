@@ -27,8 +27,8 @@ int br_baseband_cpu_power_create(struct br_baseband *plan)
     return 0;
 }
 
-/* Some samples of one channel: those of a block from `at`, a multiple of GROUP, on; of them `before` are in an
- * earlier slab, and the first one that is not is the slab's sample `from`. */
+/* Some samples of one channel: `rows` of a block from a multiple of GROUP on, of which `before` are in an
+ * earlier slab; the first one that is not is the slab's sample `from`. */
 struct piece {
     size_t f, from, before, rows;
     bool ends; /* the block ends with it */

@@ -1,6 +1,7 @@
 /* The beamformer on a GPU, its plan: the tile's size, weights in the order of the tensor cores, launches. The
  * table in baseband.h says which kernel is run when. */
-#include "kernels/baseband/gpu/mma/tile.cuh"
+#include "kernels/baseband/gpu/launch.h"
+#include "kernels/baseband/gpu/mma/beamform.cuh"
 #include "kernels/baseband/gpu/wgmma/wgmma.h"
 #include "kernels/baseband/plan.h"
 #include "kernels/common/cuda.h"
@@ -16,9 +17,19 @@ namespace
 
 using kernel = void (*)(work);
 
-kernel kernel_for(int mt)
+template <ending END> kernel kernel_for(int mt)
 {
-    return mt == 1 ? beamform<1> : mt == 2 ? beamform<2> : mt == 3 ? beamform<3> : beamform<4>;
+    return mt == 1   ? beamform<1, END>
+           : mt == 2 ? beamform<2, END>
+           : mt == 3 ? beamform<3, END>
+                     : beamform<4, END>;
+}
+
+kernel kernel_for(int mt, ending makes)
+{
+    return makes == ending::BYTES    ? kernel_for<ending::BYTES>(mt)
+           : makes == ending::POWERS ? kernel_for<ending::POWERS>(mt)
+                                     : kernel_for<ending::NIBBLES>(mt);
 }
 
 size_t shared_bytes(int mt)
@@ -35,7 +46,8 @@ struct br_baseband_device {
     uint8_t *weights;
     int4 *rounding;
     unsigned long long *clamped; /* [B] */
-    int mt, blocks;              /* blocks: as many as run at once */
+    ending makes;
+    int mt, blocks; /* blocks: as many as run at once */
     unsigned chunks, groups, beam_tiles;
     struct br_baseband_hopper *hopper; /* NULL: another device, or another shape */
 };
@@ -84,7 +96,7 @@ static int choose(br_baseband_device *d, const struct br_baseband_params *p, str
             device, room, shared_bytes(1));
     d->groups = d->beam_tiles * static_cast<unsigned>(d->mt);
     d->chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES);
-    const void *function = reinterpret_cast<const void *>(kernel_for(d->mt));
+    const void *function = reinterpret_cast<const void *>(kernel_for(d->mt, d->makes));
     int bytes = static_cast<int>(shared_bytes(d->mt));
     cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (status == cudaSuccess)
@@ -103,6 +115,7 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
     if (d == nullptr) return br_because(why, "no memory for the baseband beamformer");
     plan->device = d;
     plan->cuda = params->cuda;
+    d->makes = params->integrate > 0 ? ending::POWERS : params->bits == 8 ? ending::BYTES : ending::NIBBLES;
     if (choose(d, params, why) != 0) return -1;
 
     size_t groups = params->weight_channels * params->npol * d->groups;
@@ -132,12 +145,13 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
     free(rounding);
     if (!failed && params->gpu != BR_BASEBAND_PORTABLE)
         failed = br_baseband_hopper_create(&d->hopper, params, why) != 0;
-    return failed ? -1 : 0;
+    return failed ? -1 : br_baseband_cuda_power_create(plan, why);
 }
 
 extern "C" void br_baseband_cuda_destroy(struct br_baseband *plan)
 {
     if (plan->device == nullptr) return;
+    br_baseband_cuda_power_destroy(plan);
     br_baseband_hopper_destroy(plan->device->hopper);
     br_cuda_free(plan->cuda, plan->device->weights);
     br_cuda_free(plan->cuda, plan->device->rounding);
@@ -161,21 +175,37 @@ extern "C" void br_baseband_cuda_exchange(struct br_baseband *a, struct br_baseb
     y->weights = weights;
     y->rounding = rounding;
     if (x->hopper != nullptr) br_baseband_hopper_exchange(x->hopper, y->hopper);
+    br_baseband_cuda_power_exchange(a, b);
+}
+
+extern "C" bool br_baseband_cuda_upload(struct br_baseband *plan, const uint8_t *e_valid, size_t nsteps,
+                                        const uint8_t **valid)
+{
+    size_t samples = nsteps * plan->nchannels;
+    *valid = nullptr;
+    if (e_valid == nullptr || memchr(e_valid, 0, samples) == nullptr) return true;
+    *valid = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, e_valid, samples));
+    return *valid != nullptr;
 }
 
 extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, const uint8_t *e_valid,
                                  size_t nsteps, uint8_t *out)
 {
-    const br_baseband_device *d = plan->device;
+    const uint8_t *valid;
     if (nsteps == 0) return;
-    work w = {};
     br_cuda_begin(plan->cuda);
-    size_t samples = nsteps * plan->nchannels;
-    if (e_valid != nullptr && memchr(e_valid, 0, samples) != nullptr) {
-        w.valid = static_cast<const uint8_t *>(br_cuda_upload(plan->cuda, e_valid, samples));
-        if (w.valid == nullptr) return; /* br_cuda_check says why */
-    }
-    if (d->hopper != nullptr && br_baseband_hopper(d->hopper, e, w.valid, nsteps, out, d->clamped)) return;
+    if (br_baseband_cuda_upload(plan, e_valid, nsteps, &valid))
+        br_baseband_cuda_launch(plan, e, valid, nsteps, out, false);
+}
+
+extern "C" void br_baseband_cuda_launch(struct br_baseband *plan, const uint8_t *e, const uint8_t *valid,
+                                        size_t nsteps, uint8_t *out, bool groups)
+{
+    const br_baseband_device *d = plan->device;
+    if (d->hopper != nullptr && br_baseband_hopper(d->hopper, e, valid, nsteps, out, d->clamped, groups))
+        return;
+    work w = {};
+    w.valid = valid;
     w.e = e;
     w.weights = d->weights;
     w.rounding = d->rounding;
@@ -189,7 +219,8 @@ extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, con
     w.D = plan->ndishes;
     w.shared_weights = plan->weight_channels == 1;
     w.wide_in = reinterpret_cast<uintptr_t>(e) % 16 == 0 && w.D % 16 == 0;
-    w.wide_out = reinterpret_cast<uintptr_t>(out) % 16 == 0 && w.T % 16 == 0;
+    w.wide_out =
+        d->makes == ending::POWERS ? groups : reinterpret_cast<uintptr_t>(out) % 16 == 0 && w.T % 16 == 0;
     w.chunks = d->chunks;
     w.groups = d->groups;
     w.beam_tiles = d->beam_tiles;
@@ -200,8 +231,8 @@ extern "C" void br_baseband_cuda(struct br_baseband *plan, const uint8_t *e, con
     }
     w.tiles = static_cast<unsigned>(tiles);
     unsigned blocks = tiles < static_cast<size_t>(d->blocks) ? w.tiles : static_cast<unsigned>(d->blocks);
-    kernel_for(d->mt)<<<blocks, THREADS, shared_bytes(d->mt),
-                        static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
+    kernel_for(d->mt, d->makes)<<<blocks, THREADS, shared_bytes(d->mt),
+                                  static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the baseband beamformer");
 }
 

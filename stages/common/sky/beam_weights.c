@@ -25,12 +25,13 @@ int br_beam_weights_read(struct br_stage *stage, const char *path, int64_t shift
 }
 
 /* White input of rms r per component gives a sum of rms r sqrt(sum_d |A|^2): the shift is the nearest power
- * of two, so that the output has about the input's rms (127 sqrt(D) without gains). */
-static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes)
+ * of two, so that the output has about the input's rms (127 sqrt(D) without gains), or 2^fine times as
+ * much. */
+static int32_t shift_that_keeps_rms(const int8_t *weight, size_t ndishes, int fine)
 {
     double power = 0;
     for (size_t i = 0; i < 2 * ndishes; i++) power += (double)weight[i] * weight[i];
-    long shift = power > 0 ? lround(log2(power) / 2) : 0;
+    long shift = power > 0 ? lround(log2(power) / 2) - fine : 0;
     return (int32_t)(shift < 0 ? 0 : shift > 30 ? 30 : shift);
 }
 
@@ -71,7 +72,7 @@ void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam
             a[2 * d] = (int8_t)lround(re);
             a[2 * d + 1] = (int8_t)lround(im);
         }
-        shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : shift_that_keeps_rms(a, ndishes);
+        shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : shift_that_keeps_rms(a, ndishes, rule->fine);
     }
 }
 

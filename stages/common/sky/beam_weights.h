@@ -15,7 +15,8 @@ struct br_weights_rule {
     size_t nchannels, npol, ndishes;
     struct br_gains gains; /* value NULL: all 1 */
     double largest;        /* |gain| */
-    int64_t shift;         /* for all; -1: what keeps the rms */
+    int64_t shift;         /* for all; -1: what keeps the rms, times 2^fine */
+    int fine;
     struct br_motion motion;
 };
 

@@ -48,7 +48,7 @@ void br_coherent_memory(struct br_stage *stage, const struct br_coherent *c, str
 {
     const struct br_weights *w = &c->weights;
     size_t rows = w->nfreq * w->npol * w->nbeams;
-    br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)), m);
+    br_stage_uploads_memory(stage, br_stream_max_validity(br_stage_input(stage, 0)) + c->uploads, m);
     /* For moving beams also the weights of the next interval. */
     size_t sets = br_motion_moves(&c->rule.motion) ? 2 : 1;
     br_stage_buffer_memory(stage, sets * rows * (2 * w->ndishes + 16), m);
@@ -78,8 +78,8 @@ static int start_moving(struct br_stage *stage, struct br_coherent *c, const str
 int br_coherent_start(struct br_stage *stage, struct br_coherent *c)
 {
     enum br_backend backend;
-    int status =
-        br_stage_backend(stage, br_stream_max_validity(br_stage_input(stage, 0)), &backend, &c->cuda);
+    size_t uploads = br_stream_max_validity(br_stage_input(stage, 0)) + c->uploads;
+    int status = br_stage_backend(stage, uploads, &backend, &c->cuda);
     if (status == BR_OK) status = make_plan(stage, c, backend);
     return status == BR_OK ? start_moving(stage, c, c->cuda) : status;
 }
@@ -110,7 +110,6 @@ int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t 
         c->interval = interval;
         br_horizon_look(stage, &c->horizon, &c->rule.motion, interval);
     }
-    br_horizon_count(stage, &c->horizon, (*until < end ? *until : end) - sample);
     return status == 0 ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
 

@@ -16,6 +16,7 @@ struct br_coherent {
     struct br_weights_rule rule;
     struct br_weights weights;        /* nfreq is 1 or the input's channels; memory of the pipeline */
     struct br_baseband_params params; /* the plan's; what is not weights and shape is the stage's to set */
+    size_t uploads;                   /* bytes of an execute beside validity; the stage's to set */
     struct br_baseband *plan;
     struct br_cuda *cuda; /* NULL on the CPU */
 
@@ -26,8 +27,8 @@ struct br_coherent {
     struct br_horizon horizon; /* where they point; nbeams is 0 for weights from a file */
 };
 
-/* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the stage
- * sets its shift before br_coherent_configure. */
+/* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the
+ * stage sets its shift before br_coherent_configure. */
 #define BR_COHERENT_PARAMS(owner)                                                                            \
     BR_PARAM("weights", BR_P_PATH, owner, coherent.weights_file,                                             \
              "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "       \
@@ -48,7 +49,7 @@ struct br_coherent {
  * `out`. Status; a failure is the stage's. */
 int br_coherent_configure(struct br_stage *stage, struct br_coherent *c, struct br_stream *out);
 
-/* What weights and the uploads of an execute take. */
+/* Adds the memory of weights and of the uploads of an execute. */
 void br_coherent_memory(struct br_stage *stage, const struct br_coherent *c, struct br_memory *m);
 
 /* Chooses the backend, makes the plan and starts the thread of moving beams; the stage calls
@@ -58,7 +59,7 @@ void br_coherent_stop(struct br_stage *stage, struct br_coherent *c);
 
 /* Gives the plan the weights that hold at a base sample, after the stage's updates that are due there, in
  * `process`. *until is the first sample from which others hold, at most `end`. Beams below the horizon
- * (c->horizon) have weights 0; the samples up to there are counted for them. */
+ * (c->horizon) have weights 0; the stage counts their samples. */
 int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t sample, uint64_t end,
                         uint64_t *until);
 

@@ -246,15 +246,13 @@ static void note_width(struct br_stage *stage, const struct br_stream *out)
                           fabs(along[i].width), along[i].axis, along[i].spacing, along[i].period, high);
 }
 
-/* Seconds in which the sky rotates so little that no phase is off by more than 1 degree with the directions
- * of their middle: 1 / 360 of a cycle = rate x (half the interval) x longest baseline / wavelength. */
-static double longest_interval_s(struct br_stage *stage)
+double br_sky_interval_s(const struct br_stream *stream, double degrees)
 {
     static const double rate = 7.2921159e-5; /* radians per second */
-    const struct br_stream *in = br_stage_input(stage, 0);
-    const struct br_telescope *t = br_stage_telescope(stage);
+    const struct br_telescope *t = stream->telescope;
     double high = 0, low[3] = {0}, far[3] = {0}, square = 0;
-    for (size_t i = 0; i < in->nchannels; i++) high = fmax(high, in->freq_mhz[i] + in->width_mhz[i] / 2);
+    for (size_t i = 0; i < stream->nchannels; i++)
+        high = fmax(high, stream->freq_mhz[i] + stream->width_mhz[i] / 2);
     for (unsigned d = 0; d < t->ndishes; d++)
         for (int k = 0; k < 3; k++) {
             low[k] = d == 0 ? t->position[d][k] : fmin(low[k], t->position[d][k]);
@@ -262,7 +260,15 @@ static double longest_interval_s(struct br_stage *stage)
         }
     for (int k = 0; k < 3; k++) square += (far[k] - low[k]) * (far[k] - low[k]);
     double waves = sqrt(square) * 1e6 * high / BR_LIGHT_M_PER_S;
-    return waves > 0 ? 2.0 / 360 / (rate * waves) : INFINITY;
+    return waves > 0 ? 2 * degrees / 360 / (rate * waves) : INFINITY;
+}
+
+uint64_t br_sky_interval(const struct br_stream *stream, double degrees)
+{
+    double most = br_sky_interval_s(stream, degrees) / br_stream_sample_s(stream);
+    uint64_t every = 1;
+    while (2 * (double)every <= most && every < (uint64_t)1 << 40) every *= 2;
+    return every;
 }
 
 static uint64_t whole_samples(double samples)
@@ -284,11 +290,11 @@ static int take_motion(struct br_stage *stage, const struct br_beams_param *para
     if (param->reference_ns >= 0) motion->reference_s = 1e-9 * (double)(param->reference_ns - in->epoch_ns);
     motion->every = whole_samples(round((given ? param->every_s : 1) / motion->sample_s));
     if (!follows) return BR_OK;
-    double most = longest_interval_s(stage) / motion->sample_s;
+    double most = br_sky_interval_s(in, 1) / motion->sample_s;
     if (!given) {
-        /* A power of two: intervals of nodes with other channels begin at the same samples. */
-        motion->every = 1;
-        while (2 * (double)motion->every <= most && motion->every < (uint64_t)1 << 40) motion->every *= 2;
+        motion->every = br_sky_interval(in, 1);
+        br_stage_note(stage, "beams that follow the sky get new directions every %.6g s (%llu base samples)",
+                      (double)motion->every * motion->sample_s, (unsigned long long)motion->every);
     } else if ((double)motion->every > most) {
         br_stage_warn(
             stage,

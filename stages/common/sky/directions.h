@@ -43,8 +43,8 @@ struct br_directions {
     struct br_beam *beams; /* [nbeams], malloc'ed, freed by the caller */
     size_t nx, ny;         /* nbeams = nx * ny for a grid, else 0, 0 */
     struct br_beam *rates; /* [nbeams] per second, malloc'ed, freed by the caller; NULL: they stand still */
-    /* What is on the sky, whose beams are NAN: [nbeams], or the centre of a grid; malloc'ed, freed by the
-     * caller. NULL: nothing is. */
+    /* Directions on the sky, whose beams are NAN: [nbeams], or the centre of a grid; malloc'ed, freed by the
+     * caller. NULL: none is. */
     struct sky_source *sources;
     double spacing[2]; /* of a grid, radians */
     size_t said;       /* right ascensions that are plain numbers */
@@ -55,6 +55,15 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
                        struct br_error *error);
 
 void br_directions_free(struct br_directions *directions);
+
+/* Seconds in which the sky rotates so little that no phase of the stream's channels and telescope is off by
+ * more than so many degrees with the directions of their middle: degrees / 360 of a cycle = rate x half the
+ * interval x longest baseline / wavelength. */
+double br_sky_interval_s(const struct br_stream *stream, double degrees);
+
+/* The same in base samples: a power of two, so that intervals of nodes with other channels begin at the same
+ * samples. */
+uint64_t br_sky_interval(const struct br_stream *stream, double degrees);
 
 /* Puts the beams, where they are at the reference time (those that follow the sky: NAN), into a stream's
  * description, and how they move into *motion and there; all in memory of the pipeline. Times and channels

@@ -68,6 +68,19 @@ bool br_horizon_below(const struct br_horizon *h, size_t *first, size_t *count)
     return end > b;
 }
 
+int br_horizon_clear(struct br_stage *stage, const struct br_horizon *h, void *data, size_t nsteps,
+                     size_t begin, size_t end)
+{
+    const struct br_stream *stream = br_stage_output(stage, 0);
+    size_t pitch = stream->nbeams * sizeof(uint16_t);
+    int status = BR_OK;
+    for (size_t b = 0, n; begin < end && br_horizon_below(h, &b, &n); b += n)
+        for (size_t f = 0; f < stream->nchannels && status == BR_OK; f++)
+            status = br_stage_set_rows(stage, (uint8_t *)data + (f * nsteps + begin) * pitch + 2 * b, pitch,
+                                       0, n * sizeof(uint16_t), end - begin);
+    return status;
+}
+
 void br_horizon_commit(struct br_horizon *now, const struct br_horizon *with)
 {
     now->there = with->there;

@@ -30,6 +30,11 @@ void br_horizon_count(struct br_stage *stage, struct br_horizon *h, uint64_t sam
  * there is none at or after *first. */
 bool br_horizon_below(const struct br_horizon *h, size_t *first, size_t *count);
 
+/* Sets steps [begin, end) of beams below the horizon to 0, since they have no power, in float16
+ * [freq][nsteps][beam] of output 0. Status. */
+int br_horizon_clear(struct br_stage *stage, const struct br_horizon *h, void *data, size_t nsteps,
+                     size_t begin, size_t end);
+
 /* In commit: goes on with new beams. In stop: names beams that were below the horizon all the time. */
 void br_horizon_commit(struct br_horizon *now, const struct br_horizon *with);
 void br_horizon_end(struct br_stage *stage, const struct br_horizon *h);

@@ -25,8 +25,8 @@ struct br_towards {
                  .min_count = 2, .max_count = 2),                                                            \
         BR_PARAM("name", BR_P_STRING, struct br_towards, name, "sun or moon; or a name for `radec`")
 
-/* What the parameter says. `said` (may be NULL) counts right ascensions that are plain numbers. Errors:
- * BR_E_INVALID (not exactly one form, a direction that is none). */
+/* The direction that the parameter describes. `said` (may be NULL) counts right ascensions that are plain
+ * numbers. Errors: BR_E_INVALID (not exactly one form, a direction that is none). */
 int br_towards_source(const struct br_towards *towards, struct sky_source *source, size_t *said,
                       struct br_error *error);
 

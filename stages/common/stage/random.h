@@ -31,7 +31,9 @@ enum random_use {
     RANDOM_SOURCE = 0x40000000,
     RANDOM_IMPULSE = 0x50000000,
     RANDOM_BURST = 0x60000000,
-    RANDOM_CARRIER = 0x70000000
+    RANDOM_CARRIER = 0x70000000,
+    RANDOM_DITHER = 0x10000000,
+    RANDOM_SCHEDULE = 0x20000000
 };
 
 /* Normal deviates by table: 16 random bits choose one of 65536 quantiles, in units of 1 / GAUSSIAN_UNIT. Its

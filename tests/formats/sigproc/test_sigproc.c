@@ -263,6 +263,22 @@ static void test_times(void **state)
     assert_int_equal(sigproc_arrival_ns(&s, 10, 192, 24), INT64_MAX - 40960);
 }
 
+/* Seconds are rounded to 1e-4 before they are told apart from minutes: there are never 60 of them. */
+static void test_angles(void **state)
+{
+    (void)state;
+    const double cases[][2] = {{0, 0},
+                               {5.5755472222222222, 53431.97},
+                               {22.014472222222222, 220052.1},
+                               {-0.5, -3000},
+                               {-12.25, -121500},
+                               {1 - 1e-10, 10000},
+                               {59.0 / 60 - 1e-10, 5900},
+                               {-(89 + 59.0 / 60 + 59.9999 / 3600), -895959.9999}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_true(fabs(sigproc_angle(cases[i][0]) - cases[i][1]) < 1e-6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +289,7 @@ int main(void)
         cmocka_unit_test(test_one_channel),
         cmocka_unit_test(test_header),
         cmocka_unit_test(test_times),
+        cmocka_unit_test(test_angles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

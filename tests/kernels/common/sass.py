@@ -18,11 +18,14 @@ import sys
 # accelerator, UBLKCP: its plain copies, IMMA: mma.sync on int8, LDGSTS: cp.async, USETMAXREG: registers
 # handed over. LDL and STL: local memory, that is, registers that did not suffice.
 KERNELS = [
-    ("sm_90a", r"8baseband6hopper8beamform", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP",
-                                                 "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper8beamform\w+endingE0", 5, ["IGMMA", "UTMALDG", "UTMASTG", "UBLKCP",
+                                                           "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
+    ("sm_90a", r"8baseband6hopper8beamform\w+endingE[12]", 8, ["IGMMA", "UTMALDG", "UBLKCP",
+                                                              "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_90a", r"8baseband6hopper14beamform_small", 1, ["IGMMA", "UTMALDG", "UTMASTG",
                                                         "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
-    ("sm_80", r"8baseband8beamform", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"8baseband8beamform\w+endingE0", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
+    ("sm_80", r"8baseband8beamform\w+endingE[12]", 8, ["IMMA", "LDGSTS"], ["DFMA"]),
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
@@ -37,6 +40,9 @@ KERNELS = [
     ("sm_90a", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"6direct11make_images", 16, ["HMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
 ]
+
+# The rows of the first one hold for the others too, as far as a build has code for them.
+SAME = {"sm_80": ["sm_80", "sm_86", "sm_89"]}
 
 # The form in which ptxas keeps a pair of float16 numbers below 0 as operand b: the sign of the upper one
 # moved into the instruction, which then negates both (seen with CUDA 13.0).
@@ -80,7 +86,10 @@ def main():
         if "HMMA -b" in codes:
             print(f"{arch} {name}: operand b of a product is negated")
             wrong += 1
-    for arch, pattern, count, wanted, unwanted in KERNELS:
+    there_is = {arch for arch, _ in found}
+    print("code for", *sorted(there_is), "(the option gpu_archs)")
+    rows = [(arch, *row[1:]) for row in KERNELS for arch in SAME.get(row[0], [row[0]]) if arch in there_is]
+    for arch, pattern, count, wanted, unwanted in rows:
         kernels = {
             name: codes for (a, name), codes in found.items() if a == arch and re.search(pattern, name)
         }

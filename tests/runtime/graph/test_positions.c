@@ -84,8 +84,8 @@ static void test_table(void **state)
     end(&run);
 }
 
-/* The coordinates are those of astropy (EarthLocation.from_geodetic) for points of which the first is 1200 m up at
- * latitude 37.2 and longitude -118.3 degrees; the second is 100 m above it, the third at latitude 37.201. */
+/* Coordinates by astropy (EarthLocation.from_geodetic): the first point is 1200 m up at latitude 37.2 and
+ * longitude -118.3 degrees, the second is 100 m above it, the third at latitude 37.201. */
 static void test_earth(void **state)
 {
     (void)state;
@@ -128,6 +128,7 @@ static void test_mistakes(void **state)
     says(LIST("[[0, 0, 0], [1, 2e7, 2]]"), 1, "'2e7' is out of range");
     says(LIST("[[0, 0, 0], [1, 2, 3], [5, 6, 7], [1, 2.0002, 3.0003]]"), 1,
          "test.yaml:1:69: telescope: positions_m: dish 3 is in the place of dish 1");
+    says(LIST("[[-118.28143, 37.24, 1183], [-118.28137, 37.24, 1183]]"), 1, "and metres, not degrees");
     says(LIST("nowhere.csv"), 1, "there is no file 'nowhere.csv'; looked in ");
     says(LIST("/dev/null"), 1, "is not a regular file");
     says("telescope: {name: t" GRID ", positions_m: [[0, 0, 0]]}\n" SMALL, 1,
@@ -148,11 +149,13 @@ static void test_mistakes(void **state)
     says(with_table("", ""), 1, "the table has no rows");
     says(with_table("", "x,y,z\n10,20,30\n40,50,60\n"), 1, "expected metres from the centre of the Earth");
     says(with_table("", "x,y,z\n-2411952,-4479481,3.8e9\n"), 1, "out of range");
+    snprintf(words, sizeof words, "%s:4:1: telescope: positions_m: dish 2 is in the place of dish 0", table);
+    says(with_table("", "east,north,up\n1,2,3\n9,9,9\n1,2,3\n"), 1, words);
     /* a damaged file of HDF5 */
     says(with_table("", "\x89HDF\r\n\x1a\n and nothing"), 1, "telescope: positions_m: ");
 }
 
-/* What the log says of an array at 400 MHz. */
+/* Expects the words in the log for an array at 400 MHz; NULL: no warning. */
 static void warns(const char *yaml, const char *words)
 {
     struct test_run run;

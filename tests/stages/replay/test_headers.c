@@ -172,8 +172,8 @@ static size_t make_external(uint8_t *out)
     return make_dada(out, external_keys);
 }
 
-/* Every length (HDF5 and kotekan: one in 37) from 0 up to where the first whole sample (GUPPI: block; HDF5: file) ends,
- * and behind. */
+/* Every length (HDF5 and kotekan: one in 37) from 0 up to where the first whole sample (GUPPI: block; HDF5:
+ * file) ends, and behind. */
 static void test_truncated(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Bursts that several threads make at once, as several stages do, plan their transforms one thread at a
  * time. */
-#include "stages/simulate/burst.h"
+#include "stages/common/sky/burst.h"
 #include "stages/common/stage/random.h"
 
 #include <pthread.h>

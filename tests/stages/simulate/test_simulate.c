@@ -1,7 +1,7 @@
 /* simulate: its random numbers, and that nothing depends on frames. The field itself is checked in
  * NumPy (tests/oracle/simulate.py). */
 #include "stages/common/stage/random.h"
-#include "stages/simulate/burst.h"
+#include "stages/common/sky/burst.h"
 #include "tests/stages/stage_driver.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* The baseband beamformer beside OpenBLAS's single-precision complex product of the same size. */
-#include "kernels/baseband/baseband.h"
+/* The baseband beamformer, and the power of its beams, beside OpenBLAS's single-precision complex product of
+ * the same size. */
+#include "kernels/baseband/power.h"
 #include "tools/bench/bench.h"
 
 #include <cblas.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 
 /* CHORD: 512 dishes, 96 beams; a few channels are enough, every one is the same work. */
-enum { T = 1024, F = 2, P = 2, D = 512, B = 96 };
+enum { T = 1024, F = 2, P = 2, D = 512, B = 96, INTEGRATE = 64 };
 
 struct baseband_bench {
     struct br_baseband *plan;
@@ -22,6 +23,15 @@ static void beamring(void *arg)
     br_baseband_execute(b->plan, b->e, NULL, T, b->out, NULL, NULL);
 }
 
+static void beamring_power(void *arg)
+{
+    struct baseband_bench *b = arg;
+    static uint8_t valid[F * T / INTEGRATE];
+    size_t taken, blocks = T / INTEGRATE;
+    br_baseband_power(b->plan, b->e, NULL, T, blocks, (uint16_t *)(void *)b->out, blocks, valid, blocks,
+                      &taken);
+}
+
 static void blas(void *arg)
 {
     struct baseband_bench *b = arg;
@@ -31,7 +41,8 @@ static void blas(void *arg)
                     b->beams, B);
 }
 
-int bench_baseband(void)
+/* `integrate` as in br_baseband_params. */
+static int bench(unsigned integrate, const char *name)
 {
     struct baseband_bench b = {0};
     int8_t *weights = malloc((size_t)P * B * D * 2);
@@ -62,7 +73,8 @@ int bench_baseband(void)
                                               .ndishes = D,
                                               .weights = weights,
                                               .shift = shift,
-                                              .weight_channels = 1};
+                                              .weight_channels = 1,
+                                              .integrate = integrate};
     struct br_why why;
     if (br_baseband_create(&b.plan, BR_CPU, &params, &why) != 0) {
         fprintf(stderr, "bench baseband: %s\n", why.text);
@@ -71,10 +83,10 @@ int bench_baseband(void)
     }
     openblas_set_num_threads(1);
     double ours, theirs;
-    bench_pair(beamring, &b, blas, &b, 5, &ours, &theirs);
+    bench_pair(integrate > 0 ? beamring_power : beamring, &b, blas, &b, 5, &ours, &theirs);
     double products = (double)T * F * P * D * B;
-    shorts += bench_report("baseband, 512 dishes, 96 beams", products / ours / 1e9, "G complex products/s",
-                           "OpenBLAS cgemm, one thread", theirs / ours, 2, 1);
+    shorts += bench_report(name, products / ours / 1e9, "G complex products/s", "OpenBLAS cgemm, one thread",
+                           theirs / ours, 2, 1);
     br_baseband_destroy(b.plan);
 done:
     free(weights);
@@ -85,4 +97,14 @@ done:
     free(b.weights);
     free(b.beams);
     return shorts;
+}
+
+int bench_baseband(void)
+{
+    return bench(0, "baseband, 512 dishes, 96 beams");
+}
+
+int bench_power_beams(void)
+{
+    return bench(INTEGRATE, "power_beams, 512 dishes, 96 beams");
 }

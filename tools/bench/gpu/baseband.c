@@ -22,8 +22,8 @@ static void run_baseband(void *arg, unsigned i)
                         b->sets.out[i % b->sets.n], b->valid, NULL);
 }
 
-static struct br_baseband *make_plan(struct gpu *g, const struct gpu_node *node, enum br_baseband_gpu gpu,
-                                     struct br_why *why)
+struct br_baseband *gpu_baseband_plan(struct gpu *g, const struct gpu_node *node, enum br_baseband_gpu gpu,
+                                      unsigned integrate, struct br_why *why)
 {
     size_t rows = node->channels * NPOL * node->voltages;
     int8_t *weights = malloc(rows * node->dishes * 2);
@@ -41,7 +41,9 @@ static struct br_baseband *make_plan(struct gpu *g, const struct gpu_node *node,
                                               .shift = shift,
                                               .weight_channels = node->channels,
                                               .cuda = g->cuda,
-                                              .gpu = gpu};
+                                              .gpu = gpu,
+                                              .integrate = integrate,
+                                              .threshold = 0.5};
     if (weights == NULL || shift == NULL)
         br_because(why, "no memory");
     else
@@ -61,11 +63,10 @@ static size_t beam_bytes(const struct gpu_node *node)
     return node->samples * node->channels * NPOL * node->voltages;
 }
 
-/* Milliseconds of one shape with one of the device's kernels; negative after a failure. */
-static double measure(struct gpu *g, const struct gpu_node *node, enum br_baseband_gpu gpu)
+double gpu_baseband_with(struct gpu *g, const struct gpu_node *node, enum br_baseband_gpu gpu)
 {
     struct br_why why = {""};
-    struct baseband b = {.plan = make_plan(g, node, gpu, &why), .samples = node->samples};
+    struct baseband b = {.plan = gpu_baseband_plan(g, node, gpu, 0, &why), .samples = node->samples};
     size_t in = field_bytes(node), out = beam_bytes(node),
            weights = node->channels * NPOL * node->voltages * node->dishes * 2;
     double ms = -1;
@@ -91,7 +92,7 @@ static double measure(struct gpu *g, const struct gpu_node *node, enum br_baseba
 
 double gpu_baseband(struct gpu *g, const struct gpu_node *node)
 {
-    return measure(g, node, BR_BASEBAND_AUTO);
+    return gpu_baseband_with(g, node, BR_BASEBAND_AUTO);
 }
 
 enum { TILE = 128 /* times */, IN_A_ROW = 64, BUSY = 10, ROUNDS = 5 };
@@ -137,7 +138,8 @@ static double steadiness(struct gpu *g)
         struct br_why why = {""};
         node.channels = shapes[i][0];
         node.samples = shapes[i][1];
-        struct baseband b = {.plan = make_plan(g, &node, BR_BASEBAND_AUTO, &why), .samples = node.samples};
+        struct baseband b = {.plan = gpu_baseband_plan(g, &node, BR_BASEBAND_AUTO, 0, &why),
+                             .samples = node.samples};
         double samples = (double)(node.channels * node.samples * NPOL), ms = -1;
         if (b.plan == NULL)
             gpu_refused("baseband, small frames", why.text);
@@ -169,7 +171,7 @@ int bench_gpu_baseband(struct gpu *g)
     shorts +=
         gpu_require_time(g, GPU_BY_COPY, "pathfinder", gpu_baseband(g, &gpu_pathfinder) * 1e3, "us", 145);
     shorts += gpu_require_time(g, GPU_BY_INT8, "CHORD, portable",
-                               measure(g, &gpu_chord, BR_BASEBAND_PORTABLE) * 1e3, "us", 700);
+                               gpu_baseband_with(g, &gpu_chord, BR_BASEBAND_PORTABLE) * 1e3, "us", 700);
     if (gpu_missing > 0 || gpu_portable) return shorts;
     shorts += gpu_require("slowest of these in a row to fastest, per sample", steadiness(g), "", 1.5);
     return shorts;

@@ -258,7 +258,7 @@ static void close_device(struct gpu *g)
 int bench_gpu_parts(gpu_part *const *parts, unsigned n)
 {
     static struct gpu g;
-    char name[128];
+    char name[128], code[64] = "";
     int shorts = 0;
     struct br_error why = {0};
     if (br_gpu_devices(&why) == 0) { /* the first call of the driver: it is set up for pipelines */
@@ -267,7 +267,12 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n)
     }
     br_gpu_name(0, name, sizeof name);
     printf("GPU: %s\n", name);
-    if (open_device(&g)) measure_ceilings(&g);
+    if (open_device(&g)) {
+        br_cuda_code(code, sizeof code);
+        bool own = strcmp(code, "sm_90a") == 0 && !gpu_portable;
+        printf("code: %s, %s\n", code, own ? "with Hopper's own kernels" : "the kernels for any GPU");
+        measure_ceilings(&g);
+    }
     if (gpu_portable) puts("kernels as they are on every GPU from sm_80 on; nothing is required of them");
     if (gpu_missing > 0)
         printf("of every channel one of %u samples is missing, at least one of a shorter block\n",

@@ -4,6 +4,7 @@
 #define BEAMRING_TOOLS_BENCH_GPU_GPU_H
 
 #include "buffers/gpu.h"
+#include "kernels/baseband/baseband.h"
 #include "kernels/common/cuda.h"
 
 #include <stdbool.h>
@@ -107,6 +108,11 @@ enum { NPOL = 2, TAPS = 4 };
 double gpu_upchannelize(struct gpu *g, const struct gpu_node *node, const struct gpu_zone *zone,
                         unsigned nzones);
 double gpu_baseband(struct gpu *g, const struct gpu_node *node);
+/* Seeded weights; integrate as in br_baseband_params. NULL with `why`. */
+struct br_baseband *gpu_baseband_plan(struct gpu *g, const struct gpu_node *node, enum br_baseband_gpu gpu,
+                                      unsigned integrate, struct br_why *why);
+/* Milliseconds of a frame with one of the device's kernels; negative after a failure. */
+double gpu_baseband_with(struct gpu *g, const struct gpu_node *node, enum br_baseband_gpu gpu);
 double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu_zone *zone, unsigned nzones);
 /* by = 0: bx arbitrary beams */
 double gpu_frb_beams(struct gpu *g, const struct gpu_node *node, size_t channels, size_t steps, size_t bx,
@@ -122,6 +128,7 @@ extern const struct gpu_zone gpu_mix[GPU_MIX];
  * what is required. */
 int bench_gpu_upchannelize(struct gpu *g);
 int bench_gpu_baseband(struct gpu *g);
+int bench_gpu_power_beams(struct gpu *g);
 int bench_gpu_frb_grid(struct gpu *g);
 int bench_gpu_frb_beams(struct gpu *g);
 int bench_gpu_quantize(struct gpu *g);

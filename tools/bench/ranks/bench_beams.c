@@ -5,6 +5,7 @@
 
 struct source {
     int64_t channels, steps, beams, frames, compute_us; /* parameters */
+    bool headers;
     uint64_t next;
 };
 
@@ -17,6 +18,8 @@ static const struct br_param params[] = {
              .max = 1 << 30),
     BR_PARAM("compute_us", BR_P_INT, struct source, compute_us, "processor time of a frame", .def = "0",
              .min = 0, .max = 1 << 30),
+    BR_PARAM("headers", BR_P_BOOL, struct source, headers, "the ranks exchange nothing but headers of frames",
+             .def = "false"),
     {0},
 };
 static const struct br_port outputs[] = {{"out", "J[freq][time][beam], f16"}, {0}};
@@ -46,9 +49,32 @@ static int configure(struct br_stage *stage, void *self)
     return BR_OK;
 }
 
+/* A frame's header to all other ranks and theirs to this one, again and again. */
+static int exchange_headers(struct br_stage *stage, const struct source *s)
+{
+    uint64_t header[3] = {0}, begin = br_clock_ns();
+    for (; header[0] < (uint64_t)s->frames; header[0]++) {
+        int status = br_stage_post(stage, header, sizeof header);
+        for (unsigned k = 1; k < br_stage_ranks(stage); k++) {
+            unsigned from = (br_stage_rank(stage) + k) % br_stage_ranks(stage);
+            size_t bytes;
+            uint64_t seen = br_stage_events(stage);
+            while (status == BR_OK && br_stage_next_post(stage, from, &bytes) == NULL) {
+                status = br_stage_await(stage, seen, 100000000);
+                seen = br_stage_events(stage);
+            }
+            if (status != BR_OK) return status;
+            br_stage_drop_post(stage, from);
+        }
+    }
+    br_stage_note(stage, "%.3f us a frame", (double)(br_clock_ns() - begin) * 1e-3 / (double)s->frames);
+    return BR_FINISHED;
+}
+
 static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct source *s = self;
+    if (s->headers) return exchange_headers(stage, s);
     if (br_stage_stopping(stage) || s->next == (uint64_t)s->frames) return BR_FINISHED;
     for (uint64_t end = br_clock_ns() + (uint64_t)s->compute_us * 1000; br_clock_ns() < end;) continue;
     io->out[0]->first = s->next++ * (uint64_t)s->steps;

@@ -1,5 +1,5 @@
-/* tile.cuh - the beamformer on any GPU: for each channel and polarisation a product of matrices on the int8
- * tensor cores.
+/* tile.cuh - the beamformer on any GPU, the parts of its kernel (beamform.cuh): for each channel and
+ * polarisation a product of matrices on the int8 tensor cores.
  *
  * A block forms a tile of 16 MT beams (MT of 1 to 4) by 128 times, each of its 4 warps 32 of the times;
  * dishes go in chunks of 128, with a double buffer: while it multiplies one chunk, the next one (of the next
@@ -65,7 +65,7 @@ struct work {
     unsigned long long *clamped, *total; /* [B], [1] */
     size_t T, F, P, B, D;
     bool shared_weights;     /* one weight channel */
-    bool wide_in, wide_out;  /* pieces of 16 bytes of e, of out, are aligned */
+    bool wide_in, wide_out;  /* pieces of 16 bytes of e, of out, are aligned; of powers: sums of 16 samples */
     unsigned chunks, groups; /* of 128 dishes; of 16 beams */
     unsigned beam_tiles, tiles;
 };
@@ -271,8 +271,24 @@ __device__ __forceinline__ void round_sums(shared<MT> &sh, const work &w, const 
         }
 }
 
-/* Bytes and counts from shared to global memory. Counts are integers: the order in which blocks add them does
- * not matter. */
+/* Counts from shared to global memory. They are integers: the order in which blocks add them does not
+ * matter. */
+template <int MT>
+__device__ __forceinline__ void store_counts(shared<MT> &sh, const work &w, size_t first_beam)
+{
+    constexpr int BEAMS = MT * ROWS;
+    unsigned clamped = 0;
+    if (threadIdx.x < BEAMS) {
+        clamped = sh.clamped[threadIdx.x];
+        sh.clamped[threadIdx.x] = 0;
+        if (clamped > 0)
+            atomicAdd(&w.clamped[first_beam + threadIdx.x], static_cast<unsigned long long>(clamped));
+    }
+    unsigned sum = __reduce_add_sync(WHOLE_WARP, clamped);
+    if (threadIdx.x % 32 == 0 && sum > 0) atomicAdd(w.total, static_cast<unsigned long long>(sum));
+}
+
+/* Bytes and counts from shared to global memory. */
 template <int MT>
 __device__ __forceinline__ void store(shared<MT> &sh, const work &w, const place_in_work &at)
 {
@@ -299,44 +315,7 @@ __device__ __forceinline__ void store(shared<MT> &sh, const work &w, const place
                 out[beam * row_stride + t] = sh.out[br_tile_out_place(beam, t)];
     }
 
-    unsigned clamped = 0;
-    if (threadIdx.x < BEAMS) {
-        clamped = sh.clamped[threadIdx.x];
-        sh.clamped[threadIdx.x] = 0;
-        if (clamped > 0)
-            atomicAdd(&w.clamped[first_beam + threadIdx.x], static_cast<unsigned long long>(clamped));
-    }
-    unsigned sum = __reduce_add_sync(WHOLE_WARP, clamped);
-    if (threadIdx.x % 32 == 0 && sum > 0) atomicAdd(w.total, static_cast<unsigned long long>(sum));
-}
-
-template <int MT> __global__ void __launch_bounds__(THREADS, resident(MT)) beamform(work w)
-{
-    extern __shared__ __align__(128) uint8_t memory[];
-    shared<MT> &sh = *reinterpret_cast<shared<MT> *>(memory);
-    int re[MT][COLUMNS][4] = {}, im[MT][COLUMNS][4] = {}; /* assigned as multiply() says */
-    place_in_work ahead;
-    ahead.start(w);
-    if (threadIdx.x < MT * ROWS) sh.clamped[threadIdx.x] = 0;
-
-    load(sh.stages[0], w, ahead);
-    copy_async_commit();
-    for (unsigned now = 0; ahead.tile < w.tiles; now ^= 1) {
-        const place_in_work here = ahead;
-        ahead.advance(w);
-        copy_async_wait<0>();
-        /* This iteration's chunk is here; the other stage, `out` and `clamped` have been read by all. */
-        __syncthreads();
-        if (ahead.tile < w.tiles) load(sh.stages[now ^ 1], w, ahead);
-        copy_async_commit();
-
-        multiply(sh.stages[now], (here.dishes(w) + STEP - 1) / STEP, re, im);
-        if (here.chunk + 1 == w.chunks) {
-            round_sums(sh, w, here, re, im);
-            __syncthreads();
-            store(sh, w, here);
-        }
-    }
+    store_counts(sh, w, first_beam);
 }
 
 } // namespace beamring::baseband

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+using beamring::baseband::ending;
 using namespace beamring::baseband::hopper;
 
 using kernel = void (*)(const work, const order, const CUtensorMap, const CUtensorMap);
@@ -24,10 +25,28 @@ struct kind {
     places (*place)(unsigned chunks, unsigned buffers, unsigned stages, unsigned beam_tiles);
 };
 
-template <class V> static kind kind_of()
+template <class V, ending END = ending::NIBBLES> static kind kind_of()
 {
-    return {beamform<V>,         V::BEAMS,     V::FPS,     V::THREADS,  V::PIECE,
+    return {beamform<V, END>,    V::BEAMS,     V::FPS,     V::THREADS,  V::PIECE,
             V::HALVES ? 2u : 1u, V::CONSUMERS, V::WEIGHTS, places_of<V>};
+}
+
+/* The variants without pairs, with an end. */
+constexpr size_t KINDS = 4;
+
+template <ending END> static kind kind_number(size_t i)
+{
+    return i == 0   ? kind_of<variant<16, false>, END>()
+           : i == 1 ? kind_of<variant<32, false>, END>()
+           : i == 2 ? kind_of<variant<64, false>, END>()
+                    : kind_of<variant<96, false>, END>();
+}
+
+static kind kind_number(ending makes, size_t i)
+{
+    return makes == ending::BYTES    ? kind_number<ending::BYTES>(i)
+           : makes == ending::POWERS ? kind_number<ending::POWERS>(i)
+                                     : kind_number<ending::NIBBLES>(i);
 }
 
 struct range {
@@ -36,6 +55,7 @@ struct range {
 
 struct br_baseband_hopper {
     struct br_cuda *cuda;
+    ending makes;
     kind k;
     work w; /* all but what changes from call to call */
     unsigned processors, shared;
@@ -70,14 +90,12 @@ static bool fits(const kind &k, work *w, unsigned room)
  * much as for 12 beams to bring and unpack the field. */
 static bool choose(struct br_baseband_hopper *h, const br_baseband_params *p, unsigned room)
 {
-    bool pair = p->ndishes == 64 && p->npol % 2 == 0 && p->nbeams <= 16;
-    const kind kinds[] = {kind_of<variant<16, true>>(), kind_of<variant<16, false>>(),
-                          kind_of<variant<32, false>>(), kind_of<variant<64, false>>(),
-                          kind_of<variant<96, false>>()};
+    bool nibbles = h->makes == ending::NIBBLES;
+    bool pair = p->ndishes == 64 && p->npol % 2 == 0 && p->nbeams <= 16 && nibbles;
     size_t least = SIZE_MAX;
     work chosen = {};
-    for (size_t i = pair ? 0 : 1; i < (pair ? 1 : sizeof kinds / sizeof *kinds); i++) {
-        const kind &k = kinds[i];
+    for (size_t i = 0; i < (pair ? 1 : KINDS); i++) {
+        const kind k = pair ? kind_of<variant<16, true>>() : kind_number(h->makes, i);
         work w = {};
         w.chunks = static_cast<uint8_t>((p->ndishes + DISHES - 1) / DISHES);
         w.beam_tiles = static_cast<unsigned>((p->nbeams + k.beams - 1) / k.beams);
@@ -203,6 +221,7 @@ extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper,
     struct br_baseband_hopper *h = static_cast<struct br_baseband_hopper *>(calloc(1, sizeof *h));
     if (h == nullptr) return br_because(why, "no memory for the baseband beamformer");
     h->cuda = p->cuda;
+    h->makes = p->integrate > 0 ? ending::POWERS : p->bits == 8 ? ending::BYTES : ending::NIBBLES;
     h->encode = encode;
     h->processors = static_cast<unsigned>(processors);
     if (!choose(h, p, static_cast<unsigned>(room))) {
@@ -217,7 +236,8 @@ extern "C" int br_baseband_hopper_create(struct br_baseband_hopper **hopper,
     if (status != cudaSuccess)
         return br_because(why, "the baseband beamformer cannot run on device %d: %s", device,
                           cudaGetErrorString(status));
-    if (p->gpu != BR_BASEBAND_MANY && h->k.beams == 96 && h->w.chunks <= small::CHUNKS) {
+    if (p->gpu != BR_BASEBAND_MANY && h->k.beams == 96 && h->w.chunks <= small::CHUNKS &&
+        h->makes == ending::NIBBLES) {
         h->small_bytes = small_places_of(h->w.chunks).bytes;
         status = cudaFuncSetAttribute(reinterpret_cast<const void *>(beamform_small),
                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -310,7 +330,7 @@ static bool make_maps(const struct br_baseband_hopper *h, const work &w, const u
         h->encode(field, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<uint8_t *>(e), field_size, field_stride,
                   field_box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (status == CUDA_SUCCESS && w.store_tensor)
+    if (status == CUDA_SUCCESS && w.store_tensor && h->makes == ending::NIBBLES)
         status = h->encode(out, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, w.out, out_size, out_stride, out_box, ones,
                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                            CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -347,7 +367,7 @@ static unsigned share_out(const struct br_baseband_hopper *h, work *w, size_t ti
 }
 
 extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *e, const uint8_t *valid,
-                                   size_t nsteps, uint8_t *out, unsigned long long *clamped)
+                                   size_t nsteps, uint8_t *out, unsigned long long *clamped, bool groups)
 {
     if (h->state == nullptr)
         return !br_cuda_ok(h->cuda, cudaErrorInvalidValue, "executing a plan that was made aside");
@@ -355,7 +375,9 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
                  fp = static_cast<size_t>(h->w.F) * h->w.P;
     if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 || tiles > UINT32_MAX / 2)
         return false;
-    const range reads = range_of(e, nsteps * fp * h->w.D), writes = range_of(out, nsteps * fp * h->w.B);
+    const size_t each = h->makes == ending::NIBBLES ? 1 : h->makes == ending::BYTES ? 2 : sizeof(float);
+    const range reads = range_of(e, nsteps * fp * h->w.D),
+                writes = range_of(out, nsteps * fp * h->w.B * each);
     const unsigned depth = valid == nullptr ? count_apart(h, reads, writes) : 0;
     const bool follows = *h->follows != 0, few = are_few(h, tiles);
     work w = h->w;
@@ -364,7 +386,8 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
     w.clamped = clamped;
     w.T = static_cast<unsigned>(nsteps);
     w.time_tiles = static_cast<unsigned>(time_tiles);
-    w.store_tensor = nsteps % 16 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
+    w.store_tensor =
+        h->makes == ending::POWERS ? groups : nsteps % 16 == 0 && reinterpret_cast<uintptr_t>(out) % 16 == 0;
     CUtensorMap field = {}, out_map = {};
     if (!make_maps(h, w, e, few ? small::PIECE : h->k.piece, few ? small::BEAMS : h->k.beams, &field,
                    &out_map))

@@ -26,14 +26,14 @@
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_PERSISTENT_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_PERSISTENT_CUH
 
-#include "kernels/baseband/gpu/wgmma/round.cuh"
+#include "kernels/baseband/gpu/wgmma/ends.cuh"
 
 namespace beamring::baseband::hopper
 {
 
 /* ---- a warpgroup that multiplies ---- */
 
-template <class V> struct consumer : rounding<V> {
+template <class V, ending END> struct consumer : rounding<V> {
     using rounding<V>::w, rounding<V>::thread, rounding<V>::lane, rounding<V>::warp, rounding<V>::quad,
         rounding<V>::first_time, rounding<V>::whole, rounding<V>::times;
     using rounding<V>::find_live, rounding<V>::round_sums, rounding<V>::store_bytes;
@@ -279,24 +279,33 @@ template <class V> struct consumer : rounding<V> {
                 bool wait_later = which == 1 && done + 1 == tiles;
                 if (V::HALVES && !wait_later) await_rounding(done, both);
                 wgmma_wait<0>();
-                round_sums(sums, scales + (V::FPS - 1) * V::BEAMS, live, to + V::OUT - V::OUT / V::FPS);
-                publish_shared();
+                if constexpr (END == ending::NIBBLES) {
+                    round_sums(sums, scales + (V::FPS - 1) * V::BEAMS, live, to + V::OUT - V::OUT / V::FPS);
+                    publish_shared();
+                } else {
+                    store_end<END>(*this, piece_of_sums<V>{sums, scales, live, fp,
+                                                           static_cast<size_t>(tile) * TIMES + first_time +
+                                                               br_hopper_time(V::MT, 0, 0, lane, warp),
+                                                           beam_tile * V::BEAMS});
+                }
                 if (V::HALVES && wait_later) await_rounding(done, both);
-                if (V::HALVES && !both)
-                    store_half(to, tile, fp, beam_tile * V::BEAMS);
-                else if (!V::HALVES || which == 1)
-                    store(to, tile, fp, beam_tile * V::BEAMS);
+                if constexpr (END == ending::NIBBLES) {
+                    if (V::HALVES && !both)
+                        store_half(to, tile, fp, beam_tile * V::BEAMS);
+                    else if (!V::HALVES || which == 1)
+                        store(to, tile, fp, beam_tile * V::BEAMS);
+                }
                 if (V::HALVES) allow_rounding(done, both, tiles);
                 if (last && lane == 0) barrier_arrive(&b.weights_empty[buffer.at][w.chunks - 1]);
             }
-            if (w.beam_tiles > 1) count(counts + beam_tile * V::BEAMS);
+            if (END != ending::POWERS && w.beam_tiles > 1) count(counts + beam_tile * V::BEAMS);
         }
-        if (w.beam_tiles == 1) count(counts);
+        if (END != ending::POWERS && w.beam_tiles == 1) count(counts);
         if (thread == 0) bulk_wait_read<0>();
     }
 };
 
-template <class V>
+template <class V, ending END>
 __global__ void __launch_bounds__(V::THREADS, 1)
     beamform(const work w, const order o, const __grid_constant__ CUtensorMap field,
              const __grid_constant__ CUtensorMap out_map)
@@ -344,21 +353,21 @@ __global__ void __launch_bounds__(V::THREADS, 1)
         }
     } else {
         registers_more<V::REGISTERS>();
-        consumer<V> c = {{w,
-                          threadIdx.x % 128,
-                          threadIdx.x % 32,
-                          warp,
-                          threadIdx.x % 4,
-                          V::HALVES ? group * V::PIECE : 0,
-                          {},
-                          0},
-                         &out_map,
-                         memory + p.stages + group * w.stages * V::STAGE,
-                         memory + p.out + (V::HALVES ? 0 : group * 2 * V::OUT),
-                         memory + p.weights,
-                         scales + group * V::FPS * V::BEAMS,
-                         b,
-                         group};
+        consumer<V, END> c = {{w,
+                               threadIdx.x % 128,
+                               threadIdx.x % 32,
+                               warp,
+                               threadIdx.x % 4,
+                               V::HALVES ? group * V::PIECE : 0,
+                               {},
+                               0},
+                              &out_map,
+                              memory + p.stages + group * w.stages * V::STAGE,
+                              memory + p.out + (V::HALVES ? 0 : group * 2 * V::OUT),
+                              memory + p.weights,
+                              scales + group * V::FPS * V::BEAMS,
+                              b,
+                              group};
         c.run(counts);
         /* All that multiply have counted. */
         asm volatile("bar.sync 4, %0;\n" ::"n"(128 * V::CONSUMERS) : "memory");

@@ -22,10 +22,12 @@ void br_baseband_hopper_destroy(struct br_baseband_hopper *hopper);
 bool br_baseband_hopper_alike(const struct br_baseband_hopper *a, const struct br_baseband_hopper *b);
 void br_baseband_hopper_exchange(struct br_baseband_hopper *a, struct br_baseband_hopper *b);
 
-/* Enqueues the work; `valid` is device memory or NULL. Returns false, and does nothing, where it cannot take
- * this call: e no multiple of 16, or more samples than it counts. */
+/* Enqueues the work; `valid` is device memory or NULL. For a plan that integrates, `out` is float32: powers
+ * of samples [F P][nsteps][B], or, with `groups`, sums of 16 [F P][nsteps / 16][B]; nsteps is a multiple of
+ * 16 then. Returns false, and does nothing, where it cannot take this call: e no multiple of 16, or more
+ * samples than it counts. */
 bool br_baseband_hopper(struct br_baseband_hopper *hopper, const uint8_t *e, const uint8_t *valid,
-                        size_t nsteps, uint8_t *out, unsigned long long *clamped);
+                        size_t nsteps, uint8_t *out, unsigned long long *clamped, bool groups);
 
 #ifdef __cplusplus
 }

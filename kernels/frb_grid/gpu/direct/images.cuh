@@ -101,11 +101,13 @@ __device__ __forceinline__ void stage(uint8_t *raw, const job &w, unsigned input
     copy_async_commit();
 }
 
-/* Warps of a multiprocessor that registers must suffice for: as many as nothing goes to local memory. */
-#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 900
+/* Warps of a multiprocessor that registers must suffice for: as many as nothing goes to local memory. A
+ * multiprocessor of 8.6 and 8.7 has no more than 16 blocks. */
+#if defined __CUDA_ARCH__ && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
 constexpr int resident(int, int NT, int PT)
 {
-    return PT * NT > 4 || NT == 4 ? 8 : PT * NT > 1 ? 12 : 20;
+    constexpr bool few = __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870;
+    return PT * NT > 4 || NT == 4 ? 8 : PT * NT > 1 ? 12 : few ? 16 : 20;
 }
 #else
 constexpr int resident(int MT, int NT, int PT)

@@ -1,0 +1,289 @@
+/* inject - adds dispersed bursts of known direction and strength to the field, and keeps a ledger of them. */
+#include "stages/inject/inject.h"
+#include "formats/tables/hdf5_tables.h"
+#include "runtime/stage_updates.h"
+#include "stages/common/stage/export.h"
+#include "stages/common/stage/random.h"
+#include "stages/common/stage/shape.h"
+#include "stages/inject_description.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BURST(KEY, ...) PARAM(REAL, struct inject_burst, KEY, __VA_ARGS__)
+static const struct br_param burst_fields[] = {
+    PARAM(STRING, struct inject_burst, id, "name of the event in the ledger", .required = true),
+    PARAM(
+        INT, struct inject_burst, sample,
+        "when its maximum, before scattering, arrives at at_mhz; at no frequency may it have passed already",
+        .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
+    PARAM(REALS, struct inject_burst, xy, "[x, y]: direction cosines to the north (m) and to the east (n)",
+          .min_count = 2, .max_count = 2, .min = -1, .max = 1),
+    PARAM(INT, struct inject_burst, beam, "instead: towards this beam of the pipeline", .def = "-1",
+          .min = -1, .max = 1 << 20),
+    BURST(dm, "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz", .required = true,
+          .min = 0, .max = 1e5, .unit = "pc cm^-3"),
+    BURST(width_s, "full width at half maximum of its Gaussian profile", .required = true, .min = 1e-9,
+          .max = 10, .unit = "s"),
+    BURST(scattering_s, "time of the exponential behind it, at at_mhz; grows as f^-4", .def = "0", .min = 0,
+          .max = 10, .unit = "s"),
+    BURST(fluence_s, "fluence at at_mhz: power in one input over the mean noise of the inputs, integrated",
+          .min = 1e-12, .max = 1e3, .unit = "s"),
+    BURST(snr, "instead: S/N that the beam nearest to it has if no input is missing", .min = 1e-3,
+          .max = 1e6),
+    BURST(index, "spectral index of the fluence", .def = "0", .min = -20, .max = 20),
+    BURST(at_mhz,
+          "the frequency that sample, fluence and scattering speak of; 0: the centre of the highest channel",
+          .def = "0", .min = 0, .max = 1e6, .unit = "MHz"),
+    {0},
+};
+
+#define RANGE(KEY, ...) PARAM(REALS, struct inject_schedule, KEY, __VA_ARGS__, .min_count = 1, .max_count = 2)
+static const struct br_param schedule_fields[] = {
+    PARAM(REAL, struct inject_schedule, per_hour,
+          "bursts in an hour: one in each 1 / per_hour of it, at random", .required = true, .min = 1e-3,
+          .max = 1e7),
+    PARAM(INT, struct inject_schedule, seed, "chooses the events: the same on every node that has it",
+          .def = "0", .min = 0, .max = 9e15),
+    PARAM(INTS, struct inject_schedule, beams, "beams of the pipeline to aim at; default all", .min = 0,
+          .max = 1 << 20),
+    PARAM(REAL, struct inject_schedule, radius,
+          "how far from the beam's centre they may be; without beams: from the zenith", .def = "0", .min = 0,
+          .max = 1, .unit = "direction cosine"),
+    RANGE(snr, "[least, most] of the S/N, as in bursts", .def = "[10, 50]", .min = 1e-3, .max = 1e6),
+    RANGE(dm, "[least, most]", .required = true, .min = 0, .max = 1e5, .unit = "pc cm^-3"),
+    RANGE(width_s, "[least, most]", .required = true, .min = 1e-9, .max = 10, .unit = "s"),
+    RANGE(scattering_s, "[least, most] at the highest channel", .def = "0", .min = 0, .max = 10, .unit = "s"),
+    RANGE(index, "[least, most]", .def = "0", .min = -20, .max = 20),
+    {0},
+};
+static const struct br_param params[] = {
+    PARAM(PATH, struct inject, ledger, "where every event is written, a line of JSON; an earlier one goes on",
+          .required = true),
+    PARAM(
+        MAPS, struct inject, bursts,
+        "list of {id, sample, xy or beam, dm, width_s, scattering_s, fluence_s or snr, index, at_mhz}; an id "
+        "that the ledger has is not injected again",
+        .fields = burst_fields, .size = sizeof(struct inject_burst), .max_count = 10000),
+    PARAM(MAP, struct inject, schedule,
+          "bursts at random; where a range is positive, its logarithm is uniform", .fields = schedule_fields,
+          .size = sizeof(struct inject_schedule)),
+    BR_PARAM(
+        "gains", BR_P_PATH, struct inject, gains_file,
+        "the file that stages behind have as `gains`: HDF5, /gain complex64 [freq][pol][dish]; a burst comes "
+        "as it would from the sky, divided by them; 0: input not used. Default: all are 1"),
+    PARAM(INT, struct inject, seed, "chooses the noise of the bursts and of the rounding", .def = "0",
+          .min = 0, .max = 9e15),
+    {0},
+};
+static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not upchannelized"}, {0}};
+static const struct br_port outputs[] = {{"out", "the same, with bursts"}, {0}};
+
+static int take_gains(struct br_stage *stage, struct inject *s, const struct br_stream *in)
+{
+    struct br_error error = {0};
+    struct br_gains gains;
+    if (s->gains_file == NULL) return BR_OK;
+    int status = br_stage_reads_file(stage, "gains", s->gains_file);
+    if (status != BR_OK) return status;
+    if (br_gains_check_channels(s->gains_file, in, &error) != BR_OK ||
+        br_gains_read(&gains, s->gains_file, &error) != BR_OK)
+        return br_stage_fail_at(stage, "gains", "%s", error.text);
+    size_t bytes = gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float);
+    s->ngains = gains.nfreq;
+    s->gain = br_stage_keep(stage, gains.value, bytes);
+    if (gains.npol == s->npol && gains.ndishes == s->ndishes &&
+        (gains.nfreq == 1 || gains.nfreq == s->nchannels))
+        return BR_OK;
+    return br_stage_fail_at(
+        stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1 or %zu, pol %zu, dish %zu",
+        s->gains_file, gains.nfreq, gains.npol, gains.ndishes, s->nchannels, s->npol, s->ndishes);
+}
+
+static int configure(struct br_stage *stage, void *self)
+{
+    struct inject *s = self;
+    const struct br_stream *in = br_stage_input(stage, 0);
+    int status =
+        br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
+    if (status == BR_OK) status = br_expect_one_factor(stage);
+    if (status != BR_OK) return status;
+    if (in->telescope == NULL)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "it needs the dishes' places: add `telescope:` to the pipeline");
+    if (in->zone[0].factor != 1 || in->zone[0].downsample != 1)
+        return br_stage_fail(
+            stage, BR_E_INVALID,
+            "its input is upchannelized; bursts go in before: place it ahead of `upchannelize`");
+    s->stream = in;
+    s->nchannels = in->nchannels;
+    s->npol = in->array.axis[2].length;
+    s->ndishes = in->array.axis[3].length;
+    s->sample_s = br_stream_sample_s(in);
+    s->low_mhz = INFINITY;
+    for (size_t c = 0; c < s->nchannels; c++) {
+        s->top_mhz = fmax(s->top_mhz, in->freq_mhz[c]);
+        s->low_mhz = fmin(s->low_mhz, in->freq_mhz[c] - in->width_mhz[c] / 2);
+        s->high_mhz = fmax(s->high_mhz, in->freq_mhz[c] + in->width_mhz[c] / 2);
+        if (!(in->freq_mhz[c] > 1e-6 / s->sample_s))
+            return br_stage_fail(stage, BR_E_INVALID,
+                                 "channel %zu is at %.9g MHz; expected more than the %.6g MHz of one channel",
+                                 c, in->freq_mhz[c], 1e-6 / s->sample_s);
+    }
+    br_stage_sideband(stage); /* the user is told where it is unknown */
+    status = take_gains(stage, s, in);
+    return status == BR_OK ? inject_check(stage, s) : status;
+}
+
+/* A frame in the host's memory, on a GPU; the tables of the dither; what an event takes. */
+static void memory(struct br_stage *stage, void *self, struct br_memory *m)
+{
+    const struct inject *s = self;
+    size_t values = s->nchannels * s->npol * s->ndishes;
+    if (br_stage_device(stage) >= 0) m->host += br_stream_max_bytes(br_stage_input(stage, 0));
+    m->host += inject_adder_bytes(s->ndishes, br_stage_threads(stage)) + values * 2 * sizeof(float);
+}
+
+static void find_products(struct br_stage *stage, struct inject *s)
+{
+    const char *name;
+    const struct br_stream *stream;
+    for (size_t i = 0; (stream = br_stage_downstream(stage, i, &name)) != NULL; i++)
+        if (stream->nbeams > 0 && stream->beams != NULL && stream->array.dtype == BR_F16 &&
+            s->nproducts < INJECT_PRODUCTS)
+            s->product[s->nproducts++] = (struct inject_product){name, stream};
+}
+
+static int start(struct br_stage *stage, void *self)
+{
+    struct inject *s = self;
+    size_t bytes = br_stage_device(stage) >= 0 ? br_stream_max_bytes(br_stage_input(stage, 0)) : 1;
+    s->normal = malloc(GAUSSIAN_ENTRIES * sizeof *s->normal);
+    s->adder = inject_adder_create(s, br_stage_threads(stage));
+    s->host = malloc(bytes);
+    if (s->normal == NULL || s->adder == NULL || s->host == NULL)
+        return br_no_memory(stage, bytes + GAUSSIAN_ENTRIES * sizeof *s->normal);
+    gaussian_table(s->normal);
+    find_products(stage, s);
+    if (s->nproducts == 0)
+        br_stage_note(stage, "no stage behind it forms beams of intensities: the ledger has no S/N of beams");
+    return inject_planner_start(stage, s);
+}
+
+/* Adds to the samples that events have in the frame; on a GPU they go by way of the host. */
+static int add(struct br_stage *stage, struct inject *s, const struct br_frame *in, struct br_frame *out)
+{
+    uint64_t end = in->first + in->samples, from = end, to = in->first;
+    for (const struct inject_event *e = s->active; e != NULL; e = e->next) {
+        if (e->begin < from) from = e->begin;
+        if (e->end > to) to = e->end;
+    }
+    if (from < in->first) from = in->first;
+    if (to > end) to = end;
+    if (from >= to) return BR_OK;
+    size_t row = s->nchannels * s->npol * s->ndishes, bytes = (size_t)(to - from) * row;
+    uint8_t *there = (uint8_t *)out->data + (from - in->first) * row;
+    const uint8_t *valid = in->complete ? NULL : in->valid + (from - in->first) * s->nchannels;
+    bool gpu = br_stage_device(stage) >= 0;
+    int status = gpu ? br_stage_exchange(stage, s->host, there, bytes) : BR_OK;
+    if (status == BR_OK) status = inject_add(stage, s, gpu ? s->host : there, from, to - from, valid);
+    if (status == BR_OK && gpu) status = br_stage_exchange(stage, there, s->host, bytes);
+    return status;
+}
+
+/* Hands back the events that end at `end` or before. */
+static void give_back(struct br_stage *stage, struct inject *s, uint64_t end)
+{
+    for (struct inject_event **at = &s->active; *at != NULL;) {
+        struct inject_event *e = *at;
+        if (e->end > end) {
+            at = &e->next;
+            continue;
+        }
+        uint64_t clipped = 0;
+        for (size_t i = 0; i < e->nworkers; i++) clipped += e->clipped[i];
+        br_stage_count_saturated(stage, clipped);
+        *at = e->next;
+        e->next = NULL;
+        inject_planner_give(s, e);
+    }
+}
+
+static int process(struct br_stage *stage, void *self, const struct br_io *io)
+{
+    struct inject *s = self;
+    const struct br_frame *in = io->in[0];
+    struct br_frame *out = io->out[0];
+    if (in == NULL) {
+        give_back(stage, s, UINT64_MAX);
+        return BR_FINISHED;
+    }
+    uint64_t end = in->first + in->samples;
+    struct inject_event **last = &s->active;
+    while (*last != NULL) last = &(*last)->next;
+    *last = inject_planner_take(stage, s, in->first, end);
+    int status = br_stage_pass(stage, in, out);
+    out->complete = in->complete;
+    out->missing = in->missing;
+    if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(br_stage_input(stage, 0), in));
+    if (status == BR_OK && s->active != NULL) status = add(stage, s, in, out);
+    if (status != BR_OK) return status;
+    give_back(stage, s, end);
+    return BR_CONSUMED | BR_PRODUCED;
+}
+
+/* --- more events --- */
+
+static int prepare(struct br_stage *stage, void *fresh, const void *self)
+{
+    (void)self;
+    struct inject *s = fresh;
+    bool failed, without;
+    s->fresh = inject_events(s, &failed);
+    s->gains = inject_gains_make(s, &without);
+    return failed || without ? br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for the events") : BR_OK;
+}
+
+static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
+{
+    (void)stage;
+    struct inject *with = fresh;
+    inject_planner_exchange(self, &with->gains);
+    inject_planner_add(self, with->fresh, sample);
+    with->fresh = NULL;
+}
+
+static void free_events(struct inject_event *e)
+{
+    while (e != NULL) {
+        struct inject_event *next = e->next;
+        inject_event_free(e);
+        e = next;
+    }
+}
+
+static void discard(struct br_stage *stage, void *fresh)
+{
+    (void)stage;
+    inject_gains_leave(((struct inject *)fresh)->gains);
+    free_events(((struct inject *)fresh)->fresh);
+}
+
+static const char *const updates[] = {"bursts", "gains", NULL};
+
+static int stop(struct br_stage *stage, void *self)
+{
+    struct inject *s = self;
+    inject_planner_stop(stage, s);
+    free_events(s->active);
+    inject_adder_free(s->adder);
+    free(s->normal);
+    free(s->host);
+    return BR_OK;
+}
+
+STAGE_EXPORT(inject, struct inject, "adds bursts of known direction and S/N to the field, with a ledger",
+             .inputs = inputs, .outputs = outputs, .flags = BR_STAGE_CUDA, .memory = memory,
+             .request = inject_request, .updates = updates, .prepare = prepare, .commit = commit,
+             .discard = discard);
