@@ -81,7 +81,8 @@ BR_API bool br_stage_job_failed(const struct br_stage *stage);
  * BR_E_IO if a rank has failed. */
 BR_API int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns);
 
-/* Counts `samples` base samples that the stage outputs without having taken them in: other ranks sent them.
+/* Counts `samples` base samples that the stage outputs without having taken them in: other ranks sent them,
+ * or they are a hole between frames that an output frame bridges.
  * They enter the balance: in + gained = out + lost. */
 BR_API void br_stage_count_gained(struct br_stage *stage, uint64_t samples);
 

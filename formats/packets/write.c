@@ -7,10 +7,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char title[] =
     "# first count source [stream]: base samples without packets of a source (of this "
-    "stream, or of all); source 'all': nothing came\n";
+    "stream, or of all); source 'all': nothing came; `# samples`: from which to which the list reaches\n";
 
 /* The streams that a source lacks since a sample; `lacks` has a flag for each stream. */
 struct sources_out {
@@ -60,6 +61,19 @@ static void end_run(const struct packet_layout *l, const struct file_writer *f, 
                     end - out->since[s], l->source_id[s], l->stream_id[k]);
 }
 
+/* The file ends with the runs that have not ended, and how far it reaches. A later frame writes over it, so
+ * that a node that is killed leaves a list that is complete up to its last frame. */
+static int write_tail(const struct packet_layout *l, struct file_writer *f)
+{
+    struct sources_out *out = f->state;
+    long at = ftell(out->file);
+    for (size_t s = 0; s < l->nsources; s++) end_run(l, f, s, out->next);
+    fprintf(out->file, "# samples %" PRIu64 " to %" PRIu64 "\n", f->first, out->next);
+    bool good = at >= 0 && fflush(out->file) == 0 && ftruncate(fileno(out->file), ftell(out->file)) == 0 &&
+                fseek(out->file, at, SEEK_SET) == 0;
+    return good ? BR_OK : writer_failed(f, "write", f->path, errno);
+}
+
 /* All sources' runs end; what follows begins at `next`. */
 static void end_all(const struct packet_layout *l, struct file_writer *f, uint64_t end, uint64_t next)
 {
@@ -103,14 +117,13 @@ static int put(struct file_writer *f, const struct br_frame *frame)
         take_block(l, f, (const uint8_t *)frame->side + b * l->receipt_bytes,
                    frame->first + b * l->packet_samples);
     out->next = frame->first + frame->samples;
-    return fflush(out->file) == 0 ? BR_OK : writer_failed(f, "write", f->path, errno);
+    return write_tail(l, f);
 }
 
 static int close_all(struct file_writer *f)
 {
     struct sources_out *out = f->state;
     int failed = 0;
-    if (out->file != NULL && f->frames > 0) end_all(f->stream->packets, f, out->next, out->next);
     if (out->file != NULL) failed = fclose(out->file);
     out->file = NULL;
     free(out->since);

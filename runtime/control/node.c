@@ -175,7 +175,8 @@ static void on_end(void *arg)
 
 bool node_stop(struct node *node, bool abort, const char *who, char *why, size_t size)
 {
-    if (node->run == NULL && node->loading != NULL) { /* nothing is left to stop but what would start */
+    if (node->run == NULL && (node->loading != NULL || ev_is_active(&node->again))) { /* what would start */
+        ev_timer_stop(node->ev, &node->again);
         node_call_off(node);
         return true;
     }
@@ -227,14 +228,24 @@ static void on_report(struct ev_loop *ev, ev_signal *watcher, int events)
     (void)ev, (void)watcher, (void)events;
 }
 
+/* The file is read again, too: what was wrong may be mended, or a controller be back. */
+static void on_again(struct ev_loop *ev, ev_timer *watcher, int events)
+{
+    (void)ev, (void)events;
+    char why[160];
+    node_restart(watcher->data, false, "--again", NULL, why, sizeof why); /* or it is being read already */
+}
+
 static void watch(struct node *node)
 {
+    ev_timer_init(&node->again, on_again, node->options->again_s, node->options->again_s);
     ev_timer_init(&node->tick, on_tick, TICK_S, TICK_S);
     ev_signal_init(&node->hangup, on_hangup, SIGHUP);
     ev_signal_init(&node->interrupt, on_quit, SIGINT);
     ev_signal_init(&node->terminate, on_quit, SIGTERM);
     ev_signal_init(&node->report, on_report, SIGUSR1);
-    node->tick.data = node->hangup.data = node->interrupt.data = node->terminate.data = node;
+    node->tick.data = node->again.data = node->hangup.data = node->interrupt.data = node->terminate.data =
+        node;
     if (node->server != NULL || notify_wanted()) ev_timer_start(node->ev, &node->tick);
     if (node->options->embedded) return;
     ev_signal_start(node->ev, &node->interrupt);
@@ -271,15 +282,21 @@ static int open_server(struct node *node)
 /* Between pipelines, until there is one to start or the node shall end. */
 static void wait_for_orders(struct node *node, int status)
 {
+    bool ordered = node->state == NODE_DRAINING;
     node->state = status == 0 || status == 130 ? NODE_STOPPED : NODE_FAILED;
+    bool again = node->state == NODE_FAILED && !ordered && node->options->again_s > 0;
+    char then[80] = "a restart (SIGHUP) starts it again";
+    if (again) snprintf(then, sizeof then, "it starts again in %g s", node->options->again_s);
     if (node->message[0] == '\0')
         snprintf(node->message, sizeof node->message, "%s",
                  status == 0     ? "it has ended"
                  : status == 130 ? "it was stopped"
                                  : "it could not start, or was aborted; the log says more");
-    br_log(node->options->log, BR_LOG_NOTE, NULL,
-           "there is no pipeline: %s; a restart (SIGHUP) starts it again", node->message);
-    if (!node->quit) ev_run(node->ev, 0);
+    br_log(node->options->log, BR_LOG_NOTE, NULL, "there is no pipeline: %s; %s", node->message, then);
+    if (node->quit) return;
+    if (again) ev_timer_again(node->ev, &node->again);
+    ev_run(node->ev, 0);
+    ev_timer_stop(node->ev, &node->again);
 }
 
 /* One pipeline after the other; returns the last one's exit status. */

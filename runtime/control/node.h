@@ -10,6 +10,7 @@ struct br_node_options {
     size_t nset;
     const char *const *set; /* [nset] texts of --set */
     bool outlives;          /* the node stays when its pipeline ends; SIGHUP restarts */
+    double again_s;         /* and starts a pipeline that has failed again after so long; 0: never */
     /* Within another program: it takes no signals and never ends the process. A thread that does not come
      * back is left behind, with all that it may use. */
     bool embedded;

@@ -52,7 +52,7 @@ struct node {
     bool was_ready;   /* READY=1 has been sent */
     unsigned signals; /* that ask for an end */
     struct br_run_guest guest;
-    ev_timer tick;
+    ev_timer tick, again; /* again: until a pipeline that failed is tried again */
     ev_signal hangup, interrupt, terminate, report;
 };
 

@@ -137,9 +137,10 @@ static void on_loaded(struct ev_loop *ev, ev_async *watcher, int events)
         answer_error(&answer, 409, "%s", node->quit ? "the node ends" : "a stop has called it off");
     } else if (l->status != 0) {
         const char *errors = l->errors != NULL ? l->errors : "no memory";
-        br_log(node->options->log, BR_LOG_WARNING, NULL, "%s: the file is wrong, so that nothing changes: %s",
-               l->who, errors);
-        answer_error(&answer, 422, "the file is wrong, and nothing has changed:\n%.900s", errors);
+        const char *why = l->status == 2 ? "the file is wrong" : "it cannot run now";
+        br_log(node->options->log, BR_LOG_WARNING, NULL, "%s: %s, so that nothing changes: %s", l->who, why,
+               errors);
+        answer_error(&answer, 422, "%s, and nothing has changed:\n%.900s", why, errors);
     } else {
         answer_document(&answer, json_pack("{ss}", "state", node->run != NULL ? "restarting" : "starting"),
                         15);

@@ -5,6 +5,9 @@
 #include "stages/capture/capture.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+enum { CLOCK_S = 2 }; /* so far off the time may be before somebody is told */
 
 int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
 {
@@ -24,6 +27,12 @@ int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
     if (verdict == SAMPLE_CLOCK_UNSURE)
         return br_stage_fail(stage, sample_clock_refuse(&c->clock, by_clock, now, c->periods_by, &error),
                              "%s", error.text);
+    if (verdict == SAMPLE_CLOCK_SURE && llabs(late) > CLOCK_S * INT64_C(1000000000))
+        br_stage_warn(
+            stage,
+            "by %s the first packets come %.3g s %s than by their counter and its epoch: one of them "
+            "is not right, or there is another F-engine",
+            c->periods_by, 1e-9 * (double)llabs(late), late > 0 ? "later" : "earlier");
     if (verdict == SAMPLE_CLOCK_FIRST_PERIOD)
         br_stage_warn(
             stage,
@@ -48,29 +57,4 @@ void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame)
                   (long long)sample,
                   text_utc_format(text, br_stream_time_ns(br_stage_output(stage, 0), (uint64_t)sample)),
                   epoch, periods);
-}
-
-bool capture_began_again(const struct capture *c, int64_t sample, uint64_t *failures)
-{
-    if (c->watch != NULL && epoch_watch_latest(c->watch, failures) != c->epoch_ns) return true;
-    struct sample_clock since = {0, c->clock.sample_ns, 0};
-    return sample >
-           c->last_sample + sample_clock_at(&since, (int64_t)(br_clock_ns() - c->last_ns)) + c->window.far;
-}
-
-int64_t capture_true_sample(struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures)
-{
-    const struct br_stream *out = br_stage_output(stage, 0);
-    int64_t epoch = c->watch != NULL ? epoch_watch_latest(c->watch, failures) : c->epoch_ns, sample;
-    if (epoch != c->epoch_ns) {
-        __int128_t samples = (__int128_t)(epoch - c->epoch_ns) * out->sample_ns.den / out->sample_ns.num;
-        /* The counters began again with the new epoch. */
-        struct sample_clock fresh = {epoch, c->clock.sample_ns, c->clock.period};
-        int64_t raw = c->resume_raw, late;
-        sample_clock_place(&fresh, &raw, sample_clock_now(), &late);
-        sample = raw + (int64_t)samples;
-    } else {
-        sample = c->last_sample + (int64_t)((double)(now - c->last_ns) * 1e-9 / br_stream_sample_s(out));
-    }
-    return sample > c->last_sample ? sample : c->last_sample;
 }

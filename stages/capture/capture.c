@@ -103,12 +103,12 @@ static int set_epoch(struct br_stage *stage, struct capture *c, struct br_stream
     struct br_error error = {0};
     int64_t epoch = hints->epoch_ns;
     if (c->epoch_url != NULL && epoch_ask(c->epoch_url, &epoch, &error) != BR_OK)
-        return br_stage_fail_at(stage, "epoch_url", "%s", error.text);
+        return br_stage_fail_run_at(stage, "epoch_url", "%s", error.text); /* it may be back soon */
     if (c->epoch_url == NULL && !hints->have_epoch)
         return br_stage_fail(
             stage, BR_E_INVALID,
             "the time of sample 0 is not known; give `stream: {epoch_ns: ...}` or `epoch_url`");
-    out->epoch_ns = c->epoch_ns = epoch;
+    out->epoch_ns = c->epoch_ns = c->shift_epoch_ns = epoch;
     return BR_OK;
 }
 
@@ -248,12 +248,17 @@ static void take_updates(struct br_stage *stage, uint64_t first, uint64_t end)
 
 /* --- the beginning ----------------------------------------------------------------------------- */
 
-static void begin_with(struct br_stage *stage, struct capture *c, int64_t frame)
+void capture_begin_with(struct br_stage *stage, struct capture *c, int64_t frame)
 {
-    if (!c->said_begin) capture_say_begin(stage, c, frame);
+    if (!c->said_begin) {
+        capture_say_begin(stage, c, frame);
+        c->clock_sample = frame * c->frame_samples;
+    }
     c->said_begin = true;
     c->given = frame;
     c->skip_to = frame;
+    c->mark_sample = frame * c->frame_samples; /* about there */
+    c->mark_ns = br_clock_ns();
     c->state = CAPTURE_RUNNING;
 }
 
@@ -268,12 +273,12 @@ static int look_for_start(struct br_stage *stage, struct capture *c, uint64_t no
         int status = capture_place(stage, c, &at);
         if (status < 0 || at < c->start_sample - c->clock.period / 4) return status;
         at /= c->frame_samples;
-        begin_with(stage, c,
-                   at > c->start_sample / c->frame_samples ? at + 1 : c->start_sample / c->frame_samples);
+        capture_begin_with(
+            stage, c, at > c->start_sample / c->frame_samples ? at + 1 : c->start_sample / c->frame_samples);
         return BR_OK;
     }
     if (c->start_sample >= 0) {
-        begin_with(stage, c, c->start_sample / c->frame_samples);
+        capture_begin_with(stage, c, c->start_sample / c->frame_samples);
         return BR_OK;
     }
     /* No sample is taken yet. Updates that apply at once do so now, so that the stage does not wait for
@@ -294,7 +299,7 @@ static int look_for_start(struct br_stage *stage, struct capture *c, uint64_t no
     int status = capture_place(stage, c, &at);
     if (status != BR_OK) return status;
     if (seen < expected) br_stage_warn(stage, "begins though only %zu of %zu sources send", seen, expected);
-    begin_with(stage, c, at / c->frame_samples + 1);
+    capture_begin_with(stage, c, at / c->frame_samples + 1);
     return BR_OK;
 }
 
@@ -335,51 +340,14 @@ static bool close_oldest(struct br_stage *stage, struct capture *c, bool trim)
     return true;
 }
 
-/* --- jumps ------------------------------------------------------------------------------------- */
-
-static int look_for_jump(struct br_stage *stage, struct capture *c)
-{
-    if (!window_has_jumped(&c->window, &c->resume_raw)) return BR_OK;
-    int64_t end = (atomic_load(&c->window.base) + c->open) * c->frame_samples;
-    int64_t now = c->resume_raw + atomic_load(&c->window.shift);
-    c->resets++;
-    if (strcmp(c->on_reset, "stop") == 0)
-        return br_stage_fail(stage, BR_E_FORMAT,
-                             "most sources jumped from sample %" PRId64 " to %" PRId64
-                             "; `on_reset: restart` would go on",
-                             end, now);
-    c->state = CAPTURE_FLUSHING;
-    return BR_OK;
-}
-
-/* After the frames before a jump are gone. */
-static void resume(struct br_stage *stage, struct capture *c)
-{
-    uint64_t failures = 0;
-    int64_t shift = atomic_load(&c->window.shift), step = (int64_t)c->layout.packet_samples;
-    bool again = c->resume_raw + shift < c->last_sample;
-    if (c->clock.period > 0) again = again || capture_began_again(c, c->resume_raw + shift, &failures);
-    if (again) {
-        int64_t sample = capture_true_sample(stage, c, br_clock_ns(), &failures);
-        shift = (sample - c->resume_raw + step - 1) / step * step;
-        br_stage_warn(
-            stage, "the counters of most sources began again, at sample %" PRId64 " by our count%s",
-            c->resume_raw + shift,
-            c->watch != NULL ? "" : " and this machine's clock: without `epoch_url` the time is not exact");
-    } else {
-        br_stage_warn(stage, "the counters of most sources jumped to sample %" PRId64, c->resume_raw + shift);
-    }
-    if (again) window_set_shift(&c->window, shift);
-    begin_with(stage, c, (c->resume_raw + shift) / c->frame_samples + 1);
-    c->ready = false;
-}
-
 /* --- process ----------------------------------------------------------------------------------- */
 
 /* Nothing comes any more, or the run is to end: what is open goes on, short. */
 static int end(struct br_stage *stage, struct capture *c)
 {
     int64_t last = -1;
+    if (!c->ending) /* or they would go on to fill frames that nobody gets */
+        for (unsigned i = 0; i < c->nreceivers; i++) receiver_stop(&c->receiver[i]);
     c->ending = true;
     if (!c->ready) return BR_FINISHED;
     for (int64_t n = atomic_load(&c->window.base); n < c->given; n++)
@@ -400,7 +368,10 @@ static int run(struct br_stage *stage, struct capture *c, const struct br_io *io
     }
     while (window_is_due(&c->window)) {
         int64_t at, base = atomic_load(&c->window.base);
-        if (window_position(&c->window, 1, &at) && at / c->frame_samples > base + c->open)
+        bool known = window_position(&c->window, 1, &at);
+        if (known) c->mark_sample = at;
+        if (known) c->mark_ns = br_clock_ns();
+        if (known && at / c->frame_samples > base + c->open)
             c->skip_to = at / c->frame_samples; /* a gap: nobody will fill what lies in it */
         bool produced = close_oldest(stage, c, false);
         if (produced) return BR_PRODUCED;
@@ -413,8 +384,7 @@ static int flush(struct br_stage *stage, struct capture *c)
 {
     while (c->ngiven > 0)
         if (close_oldest(stage, c, false)) return BR_PRODUCED;
-    resume(stage, c);
-    return 0;
+    return capture_resume(stage, c);
 }
 
 static void look(struct br_stage *stage, struct capture *c, uint64_t now)
@@ -445,14 +415,14 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct capture *c = self;
     uint64_t now = br_clock_ns();
-    look(stage, c, now);
+    if (!c->ending) look(stage, c, now);
     bool idle = c->idle_s > 0 && c->heard > 0 && (double)c->quiet_ns * 1e-9 > c->idle_s;
     if (c->ending || idle || br_stage_stopping(stage)) return end(stage, c);
     int status = 0;
     if (c->state == CAPTURE_WAITING) status = look_for_start(stage, c, now);
     if (c->state == CAPTURE_FLUSHING) status = flush(stage, c);
     if (c->state == CAPTURE_RUNNING && status == 0) {
-        status = c->ready ? look_for_jump(stage, c) : BR_OK;
+        status = c->ready ? capture_look_for_jump(stage, c) : BR_OK;
         if (status == BR_OK && c->state == CAPTURE_RUNNING) status = run(stage, c, io);
     }
     capture_say_ready(stage, c);

@@ -25,7 +25,12 @@ struct capture {
     struct receiver *receiver; /* [nreceivers] */
     unsigned nreceivers;
     struct epoch_watch *watch;
-    int64_t epoch_ns; /* of the stream */
+    int64_t epoch_ns;       /* of the stream */
+    uint64_t asked;         /* attempts after which the controller has been asked about a jump */
+    int64_t shift_epoch_ns; /* by which the counters are counted now: another one after they began again */
+    bool by_clock;          /* the controller has not said yet when they did, */
+    bool anew;              /* or has just said it */
+    int64_t clock_sample;   /* from where on the count is as it is now */
     struct sample_clock clock;
 
     enum capture_state state;
@@ -42,6 +47,8 @@ struct capture {
     int64_t resume_raw;  /* where the sources are after a jump, without the shift */
     int64_t last_sample; /* behind the last frame that was published */
     uint64_t last_ns;    /* and when */
+    int64_t mark_sample; /* where most sources were when a frame was closed because they had passed it */
+    uint64_t mark_ns;    /* and when */
     uint64_t resets, told[5];
     struct br_error reopening; /* why a new interface is not listened to yet */
     struct capture_nic *nic;   /* [nnics] interfaces that are named */
@@ -62,13 +69,17 @@ void capture_say_ready(struct br_stage *stage, struct capture *c);
 /* begin.c: the sample at which the sources are, which the window knows up to periods of the counter, and what
  * says so; 0 while that is still to be waited for, 1, or a status. */
 int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample);
-/* Whether sources that jumped ahead to `sample` began again instead: a counter that starts again says no more
- * than where in a period they are, and they cannot be ahead of the clock. */
-bool capture_began_again(const struct capture *c, int64_t sample, uint64_t *failures);
-/* Where the sources' next sample is in our count, when their counters began again; *failures: of asking. */
-int64_t capture_true_sample(struct br_stage *stage, struct capture *c, uint64_t now, uint64_t *failures);
 /* The stream begins with this frame: says when that was taken. */
 void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame);
+
+/* jump.c: the state is CAPTURE_FLUSHING when most sources have jumped, or the time is better known. */
+int capture_look_for_jump(struct br_stage *stage, struct capture *c);
+/* After the frames before it are gone: the stream goes on, unless the controller has still to be asked. Fails
+ * where it would go back by more than can be waited for. */
+int capture_resume(struct br_stage *stage, struct capture *c);
+
+/* capture.c: the stream begins, or goes on, with this frame. */
+void capture_begin_with(struct br_stage *stage, struct capture *c, int64_t frame);
 
 /* report.c: warnings while it runs (once a minute at most) and the balance of packets at the end. */
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now);

@@ -23,9 +23,9 @@ struct epoch_watch {
     pthread_t id;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    bool stop;
+    bool stop, asks, hurry; /* asks: now; hurry: it shall, and not wait any longer */
     _Atomic int64_t latest;
-    _Atomic uint64_t failures;
+    _Atomic uint64_t failures, attempts; /* that have ended */
 };
 
 static size_t append(char *bytes, size_t size, size_t n, void *to)
@@ -86,9 +86,13 @@ static void *run(void *arg)
     pthread_mutex_lock(&w->mutex);
     while (!w->stop) {
         struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += PERIOD_S;
-        if (pthread_cond_timedwait(&w->wake, &w->mutex, &until) == 0) continue;
+        while (!w->stop && !w->hurry)
+            if (pthread_cond_timedwait(&w->wake, &w->mutex, &until) != 0) break;
+        if (w->stop) break;
+        w->hurry = false;
+        w->asks = true;
         pthread_mutex_unlock(&w->mutex);
         int64_t now = 0;
         if (epoch_ask(w->url, &now, NULL) == BR_OK)
@@ -96,9 +100,26 @@ static void *run(void *arg)
         else
             atomic_fetch_add(&w->failures, 1);
         pthread_mutex_lock(&w->mutex);
+        w->asks = false;
+        atomic_fetch_add(&w->attempts, 1);
     }
     pthread_mutex_unlock(&w->mutex);
     return NULL;
+}
+
+uint64_t epoch_watch_hurry(struct epoch_watch *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    w->hurry = true;
+    uint64_t enough = atomic_load(&w->attempts) + (w->asks ? 2 : 1);
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->mutex);
+    return enough;
+}
+
+bool epoch_watch_asked(const struct epoch_watch *w, uint64_t enough)
+{
+    return atomic_load(&w->attempts) >= enough;
 }
 
 int epoch_watch_start(struct epoch_watch **watch, const char *url, int64_t epoch_ns, struct br_error *error)
@@ -111,7 +132,11 @@ int epoch_watch_start(struct epoch_watch **watch, const char *url, int64_t epoch
     }
     atomic_init(&w->latest, epoch_ns);
     pthread_mutex_init(&w->mutex, NULL);
-    pthread_cond_init(&w->wake, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the other clock may be set back by an hour */
+    pthread_cond_init(&w->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,5 +1,6 @@
 /* correlate - visibilities of all pairs of inputs, summed up over a stated number of base samples. */
 #include "kernels/correlate/correlate.h"
+#include "runtime/ranks.h"
 #include "runtime/stage.h"
 #include "stages/common/stage/blocks.h"
 #include "stages/common/stage/export.h"
@@ -150,6 +151,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     }
     if (blocks_gap(&c->blocks, in)) return emit(stage, c, io->out[0]); /* the same frame comes again */
 
+    if (c->blocks.open && c->blocks.taken == 0 &&
+        in->first > c->blocks.cursor) /* a hole in the integration */
+        br_stage_count_gained(stage, in->first - c->blocks.cursor);
     struct blocks_piece piece = blocks_take(&c->blocks, in);
     size_t cell = piece.from * from->nchannels;
     const uint8_t *valid = in->complete ? NULL : in->valid + cell;

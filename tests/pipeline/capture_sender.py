@@ -124,8 +124,10 @@ def test_which_source_was_missing():
                         "faults: {silent_sources: [6], silent_from_s: 0.006, silent_to_s: 0.012, loss: 0.02}")
         run.finish_after(all_sent(text))
         got, there, share, first = recorded(d, fengine, 1024)
-        lines = [line.split() for line in open(os.path.join(d, "lacking_0000000.sources"))]
-        assert lines[0][0] == "#"
+        with open(os.path.join(d, "lacking_0000000.sources")) as f:
+            text = f.read().splitlines()
+        assert text[0][0] == "#" and text[-1] == f"# samples {first} to {first + len(got)}", text
+        lines = [text[0].split(), *(line.split() for line in text[1:-1])]
         told = np.zeros(there.shape, bool)
         ids = np.array(fengine.channel_ids())
         for at, count, source, *stream in lines[1:]:

@@ -85,6 +85,30 @@ def test_orders_that_are_none():
         n.end()
 
 
+def test_again():
+    """With --again a pipeline that fails is started again, as long as it takes, with the file as it is then.
+    One that was stopped is not, and a stop ends the waiting."""
+    failing = ENDLESS.replace("pause_us: 10000", "pause_us: 10000, fail_at: 5000")
+    with node(failing, "--again", "0.1", command="serve") as n:
+        n.wait_until(lambda s: s["restarts"] >= 2, what="it starts again and again")
+        change(n, "pipeline: [")
+        n.wait_for_line("--again: the file is wrong")
+        change(n, ENDLESS)
+        n.wait_until(lambda s: s["ready"], what="it has been mended")
+        restarts = n.status()["restarts"]
+        assert n.post("/v1/stop").code == 202
+        n.wait_until(lambda s: s["state"] == "stopped")
+        time.sleep(0.5)  # five times as long as it would wait
+        status = n.status()
+        assert status["state"] == "stopped" and status["restarts"] == restarts, status
+        n.end(0)
+    with node(failing, "--again", "1000", command="serve") as n:
+        n.wait_for_line("it starts again in 1000 s")
+        assert n.post("/v1/stop").code == 202  # the waiting
+        assert n.post("/v1/stop").code == 409
+        n.end(1)
+
+
 def test_restart_reads_the_file_again():
     with node(ENDLESS, command="serve") as n:
         n.wait_until(lambda s: s["ready"])
@@ -285,13 +309,15 @@ def test_unit():
         assert done.returncode == 0 and not done.stderr, done
         # It starts a command that the program knows.
         options = re.search(r"ExecStart=\S+ serve \S+ (.*)", unit)[1].split()
+        harness.run(d, SHORT.replace("t_sink", "t_snik"), *options, command="serve", status=2)
+        options.remove("--again"), options.remove("1")  # which `run` does not have
         done = harness.run(d, SHORT, *options, "--stats", "stats.json")
         assert json.load(open(os.path.join(d, "stats.json")))["exit"] == 0, done
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run that is to outlive its terminal ignores it, rightly
-    harness.main([test_stop, test_orders_that_are_none, test_restart_reads_the_file_again,
+    harness.main([test_stop, test_again, test_orders_that_are_none, test_restart_reads_the_file_again,
                   test_a_file_that_hangs, test_a_stop_while_a_file_hangs, test_an_end_while_a_file_hangs,
                   test_run_restarts_too,
                   test_hangup_drains_a_run, test_a_hundred_restarts, test_service_manager,

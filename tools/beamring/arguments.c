@@ -66,6 +66,13 @@ int read_arguments(int argc, char **argv, const char *allowed, struct arguments 
             if (a->json_log || strcmp(value, "text") == 0) continue;
             fprintf(stderr, "beamring %s: --log '%s'; expected text or json\n", argv[0], value);
             return 2;
+        } else if (!bad && strchr(allowed, 'g') != NULL &&
+                   (value = value_of(argc, argv, &i, "--again", &bad)) != NULL) {
+            char *end;
+            a->again_s = strtod(value, &end);
+            if (*end == '\0' && a->again_s >= 0.1 && a->again_s <= 1e6) continue;
+            fprintf(stderr, "beamring %s: --again '%s'; expected 0.1 to 1e6 seconds\n", argv[0], value);
+            return 2;
         } else if (!bad && strchr(allowed, 'm') != NULL &&
                    (value = value_of(argc, argv, &i, "--join", &bad)) != NULL) {
             a->join = value;

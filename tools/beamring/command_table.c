@@ -24,7 +24,11 @@ static const struct option run_options[] = {
     {"--join", "HOST:PORT", "as rank ${RANK} of ${RANKS}; rank 0 is there. Without MPI, between GPUs", NULL},
     {0},
 };
-static const struct option serve_options[] = {RUN_OPTIONS, {0}};
+static const struct option serve_options[] = {
+    RUN_OPTIONS,
+    {"--again", "S", "starts a pipeline that has failed again, after so many seconds", NULL},
+    {0},
+};
 static const struct option status_options[] = {
     {"--json", NULL, "as the node's own document, one for each look", NULL},
     {"--watch", NULL, "shows it again every second, until Ctrl-C", NULL},

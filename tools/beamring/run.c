@@ -54,7 +54,7 @@ static int run_node(int argc, char **argv, bool outlives)
     struct br_log log;
     char control[300], stats[4096];
     struct br_ranks *ranks = NULL;
-    if (read_arguments(argc, argv, outlives ? "sqpcl" : "sqpclm", &a) != 0) return 2;
+    if (read_arguments(argc, argv, outlives ? "sqpclg" : "sqpclm", &a) != 0) return 2;
     if (a.stats != NULL && !may_replace(argv[0], a.stats)) return 2;
     if (a.control != NULL) {
         if (strlen(a.control) > 200 || a.nset == MAX_SETS) {
@@ -80,6 +80,7 @@ static int run_node(int argc, char **argv, bool outlives)
         .nset = a.nset,
         .set = a.set,
         .outlives = outlives,
+        .again_s = a.again_s,
         .log = &log,
         .ranks = ranks,
         .run = {.progress = a.progress || shows, .report = !a.quiet, .stats_path = a.stats, .out = stdout}};

@@ -1,4 +1,4 @@
-"""Stands in for an F-engine's controller: answers when sample 0 was, over HTTP on a free port."""
+"""Stands in for an F-engine's controller: answers when sample 0 was, over HTTP."""
 import http.server
 import json
 import threading
@@ -10,9 +10,9 @@ def time_of_sample_0(ns):
 
 
 class Controller:
-    """Gives `answer`, which may be changed, to every request; `asked` counts them."""
+    """Gives `answer`, which may be changed, to every request; `asked` counts them. Port 0: a free one."""
 
-    def __init__(self, answer):
+    def __init__(self, answer, port=0):
         outer = self
         self.answer, self.asked = answer, 0
 
@@ -27,7 +27,7 @@ class Controller:
 
             def log_message(self, *_):
                 pass
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/get-frame0-time"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 

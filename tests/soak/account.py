@@ -1,0 +1,407 @@
+"""The account of a soak: what the F-engine sent against what the node's counters and products say.
+
+The ledger of the F-engine (boards.py) has every slot of every board: sent, or why not. The node's has two
+sides. Its recordings of who was missing (`record: {format: sources}`) say, for every slot between the first
+and the last frame of a pipeline, whether the packet was taken; its counters say what became of the others.
+The kernel's counters of UDP lie between the two."""
+import datetime
+import glob
+import json
+import os
+import re
+
+import numpy as np
+
+import boards
+import harness
+import node
+
+REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
+LACKING = ("late", "stray", "no_frame", "malformed", "flagged")  # of packets of slots that are not taken
+START = re.compile(r"begins with sample (\d+), which was taken at (\S+)\.(\d{9}) UTC")
+TOTAL = re.compile(r"(\d+) packets: (.*); (\d+) never came, of which the kernel lost (\d+); (\d+) resets")
+PEER = re.compile(r"127.0.0.1:(\d+): (\d+) minichunks sent, (\d+) missed, (\d+) connections?, (\d+) not "
+                  r"acknowledged, in the last connection (\d+) assembled")
+CLOCK = re.compile(r"from sample (\d+) on the count was off by (-?\d+) samples")
+AGAIN = re.compile(r"(?:began again, at|jumped, to) sample (\d+) by our count"
+                   r"( and this machine's clock, until)?")
+
+
+def counts_of(text):
+    return {reason: int(n) for n, reason in re.findall(r"(\d+) (\w+)", text)}
+
+
+def seam(sample, off):
+    """The first sample that is counted right, when the sources are found to be at `sample`, which was off:
+    the frames before it were open already."""
+    return (max(sample, sample - off) // node.FRAME + 1) * node.FRAME
+
+
+class Run:
+    """One pipeline: what its log says."""
+
+    def __init__(self):
+        self.first = self.start_ns = self.total = None
+        self.reasons = {}    # packets, by what became of them
+        self.by_board = {}   # board: the same, unless the log left lines out; None: of no known source
+        self.kernel = self.resets = 0
+        self.balanced = None
+        self.off = []        # (from sample, to sample, by how many): the count was by the clock there
+        self.clock_from = None  # the count is by the clock from there on
+        self.by_clock = 0       # packets that are counted so, and nobody knows better
+        self.present = None  # [board][slot] of [begin, end), absolute slots
+        self.begin = self.end = 0
+
+    def put(self, present, first, end, offset):
+        """`present` of samples [first, end), at the slots where the packets were: parts of it were counted by
+        the node's clock, until the controller said how far that was off."""
+        if self.clock_from is not None:  # it never did: nobody knows where these were
+            self.by_clock = int(present[:, max(0, (self.clock_from - first) // boards.SAMPLES):].sum())
+            end = max(first, min(end, self.clock_from))
+        parts = [(first, end, 0)]
+        for a, b, off in self.off:
+            at, stop, _ = parts.pop()
+            b = min(end, seam(b, off))
+            parts += [(at, a, 0), (a, b, off), (b, end, 0)]
+        parts = [(a, b, off) for a, b, off in parts if b > a]
+        if not parts:
+            return
+        slot = lambda sample: sample // boards.SAMPLES + offset
+        self.begin, self.end = slot(parts[0][0] + parts[0][2]), slot(parts[-1][1] + parts[-1][2])
+        self.present = np.zeros((boards.BOARDS, self.end - self.begin), bool)
+        for a, b, off in parts:
+            piece = present[:, (a - first) // boards.SAMPLES:(b - first) // boards.SAMPLES]
+            to = slot(a + off) - self.begin
+            skip, room = max(0, -to), self.present.shape[1] - max(0, to)
+            piece = piece[:, skip:skip + room]
+            self.present[:, max(0, to):max(0, to) + piece.shape[1]] |= piece
+
+    @property
+    def clean(self):
+        return self.total is not None
+
+    def take(self, stage, message):
+        if stage == "capture":
+            if m := START.search(message):
+                day = datetime.datetime.strptime(m[2] + "+0000", "%Y-%m-%d-%H:%M:%S%z")
+                self.first, self.start_ns = int(m[1]), int(day.timestamp()) * 10**9 + int(m[3])
+            elif m := TOTAL.search(message):
+                self.total, self.kernel, self.resets = int(m[1]), int(m[4]), int(m[5])
+                self.reasons = counts_of(m[2])
+            elif m := re.match(r"(?:source (\d+)|no known source): (.*)", message):
+                if not message.endswith("again") and "no packets" not in message:
+                    self.by_board[int(m[1]) if m[1] else None] = counts_of(m[2])
+            elif m := CLOCK.search(message):
+                self.off.append([int(m[1]), None, int(m[2])])
+                self.clock_from = None
+            elif m := AGAIN.search(message):
+                if self.off and self.off[-1][1] is None:
+                    self.off[-1][1] = int(m[1])
+                if m[2]:
+                    self.clock_from = int(m[1])
+
+
+def read_log(path):
+    """[[Run, ...] of each process], and [port, sent, missed, connections, unanswered,
+    assembled by the last one] of each pipeline."""
+    processes, peers, doubted = [], [], False
+    with open(path, errors="replace") as f:
+        for line in f:
+            if line.startswith("balance:") and processes:
+                processes[-1][-1].balanced = True
+            if "DOES NOT ADD UP" in line and processes:
+                processes[-1][-1].balanced = False
+            if not line.startswith("{"):
+                continue
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue  # cut off by SIGKILL
+            if entry.get("unit"):
+                processes.append([Run()])
+            elif processes:
+                run = processes[-1][-1]
+                message = entry["message"]
+                if entry["stage"] == "capture" and (
+                        START.search(message) and (run.first is not None or run.clean) or
+                        TOTAL.search(message) and run.clean):
+                    processes[-1].append(Run())
+                if entry["stage"] == "packetize" and (m := PEER.search(message)):
+                    peers.append(list(map(int, m.groups())))
+                run = processes[-1][-1]
+                run.take(entry["stage"], message)
+                doubted = doubted or "than by their counter and its epoch" in message
+                if doubted and START.search(message):
+                    run.clock_from, doubted = run.first, False
+    return processes, peers
+
+
+def name_of(start_ns):
+    s, ms = start_ns // 10**9, start_ns // 10**6 % 1000
+    return datetime.datetime.fromtimestamp(s, datetime.timezone.utc).strftime("%Y%m%dT%H%M%S") + f".{ms:03d}Z"
+
+
+def read_sources(run, directory, epoch_ns):
+    """Which slots were taken, by the recording of who was missing, if there is one: a node may be killed
+    before its first frame. Returns a complaint, or None."""
+    paths = glob.glob(os.path.join(directory, f"s_{name_of(run.start_ns)}_*.sources"))
+    lines = open(paths[0]).read().splitlines() if paths else []
+    reach = re.match(r"# samples (\d+) to (\d+)", lines[-1]) if lines else None
+    if reach is None:
+        return None
+    first, end = int(reach[1]), int(reach[2])
+    epoch = run.start_ns - run.first * boards.SAMPLE_NS  # of the stream's sample 0
+    offset, rest = divmod(epoch - epoch_ns, boards.SLOT_NS)
+    if rest:
+        return f"the samples that begin at {run.start_ns} are not on packets of the F-engine"
+    present = np.ones((boards.BOARDS, (end - first) // boards.SAMPLES), bool)
+    for line in lines[1:-1]:
+        at, count, source = line.split()[:3]
+        part = slice((int(at) - first) // boards.SAMPLES, (int(at) + int(count) - first) // boards.SAMPLES)
+        present[slice(None) if source == "all" else int(source), part] = False
+    run.put(present, first, end, offset)
+    return None
+
+
+class Sent:
+    def __init__(self, path):
+        with np.load(path) as z:
+            self.state, self.start, self.end = z["state"], int(z["start"]), int(z["end"])
+            self.by_board, self.count = z["by_board"], json.loads(str(z["count"]))
+        self.packets = sum(self.count[k] for k in ("genuine", "copies", "twins", "noise"))
+
+
+def balance_of_slots(sent, processes, wrong):
+    """Every slot of every board has one fate. Returns {fate: [board]}."""
+    zero = lambda: np.zeros(boards.BOARDS, np.int64)
+    fate = {k: zero() for k in ("slots", "board silent", "lost on the way", "taken", "taken from a twin",
+                                "lost in the node", "no pipeline")}
+    here = sent.state[:, sent.start:sent.end]
+    was_sent = (here & boards.SENT) > 0
+    fate["slots"] += here.shape[1]
+    fate["board silent"] += ((here & boards.DEAD) > 0).sum(1)
+    fate["lost on the way"] += ((here & boards.LOST) > 0).sum(1)
+    covered = np.zeros(here.shape[1], bool)
+    for run in (r for p in processes for r in p if r.present is not None):
+        a, b = run.begin - sent.start, run.end - sent.start
+        state, present = here[:, max(a, 0):b], run.present[:, max(0, -a):]
+        present, beyond = present[:, :state.shape[1]], present[:, state.shape[1]:]
+        known = (state & (boards.SENT | boards.TWIN)) > 0
+        run.invented = int((present & ~known).sum() + beyond.sum())
+        run.taken = present.sum(1)
+        run.lacking = ((state & boards.SENT) > 0) & ~present
+        fate["taken"] += (present & ((state & boards.SENT) > 0)).sum(1)
+        fate["taken from a twin"] += (present & known & ~((state & boards.SENT) > 0)).sum(1)
+        fate["lost in the node"] += run.lacking.sum(1)
+        if covered[max(a, 0):b].any():
+            wrong.append(f"two pipelines have the samples from slot {run.begin} on")
+        covered[max(a, 0):b] = True
+        if run.invented:
+            wrong.append(f"{run.invented} packets are taken that nobody sent, in the pipeline that begins "
+                         f"with sample {run.first}")
+    fate["no pipeline"] += (was_sent & ~covered).sum(1)
+    return fate
+
+
+def balance_of_packets(soak, sent, processes, wrong):
+    """The kernel between the F-engine and the node: all are exact."""
+    last = {k: 0 for k in soak.udp}
+    unexplained = 0
+    totals = {k: 0 for k in (*REASONS, "kernel", "died with the process", "accepted in a failed run")}
+    for number, (process, after) in enumerate(zip(processes, soak.udp_at_ends)):
+        got, kernel = (after[k] - last[k] for k in ("InDatagrams", "RcvbufErrors"))
+        last = after
+        seen, lacking, reasons = 0, 0, 0
+        for run in process:
+            seen += run.total or 0
+            lacking += int(run.lacking.sum()) if run.present is not None else 0
+            for reason in REASONS:
+                totals[reason] += run.reasons.get(reason, 0)
+            taken = run.taken if run.present is not None else np.zeros(boards.BOARDS, int)
+            more = run.reasons.get("accepted", 0) - int(taken.sum()) - run.by_clock if run.clean else 0
+            totals["accepted in a failed run"] += more
+            reasons += sum(run.reasons.get(r, 0) for r in LACKING) + more
+            if run.resets or run.off:  # before the stream went on
+                reasons += run.reasons.get("early", 0)
+            if run.clean and sum(run.reasons.values()) != run.total:
+                wrong.append(f"the counters of {run.total} packets do not add up to them: {run.reasons}")
+            told = [(b, c.get("accepted", 0)) for b, c in run.by_board.items() if b is not None]
+            sure = run.clean and not (run.failed or run.by_clock or run.off)
+            if sure and len(told) == boards.BOARDS:
+                wrong += [f"board {b}: {n} packets accepted, {taken[b]} in the recording, of the pipeline "
+                          f"that begins with sample {run.first}" for b, n in told if n != taken[b]]
+            # a copy may be taken again, when the first is counted as of another time
+            if (more < 0 or more and not run.failed) and not run.off:
+                wrong.append(f"{more} packets were accepted and are not in the recording of the pipeline "
+                             f"that begins with sample {run.first}")
+            if run.balanced is False:
+                wrong.append(f"a pipeline's own balance does not add up (it begins with sample {run.first})")
+        died = got - seen
+        killed = not process[-1].clean
+        totals["kernel"] += kernel
+        totals["died with the process"] += died
+        if died < 0 or (died and not killed):
+            wrong.append(f"process {number}: the kernel gave it {got} packets, it has counted {seen}")
+        unexplained += max(0, lacking - reasons - kernel - (died if killed else 0))
+    udp = soak.udp
+    if sent.packets - sent.count["failed"] != udp["OutDatagrams"]:
+        wrong.append(f"the F-engine sent {sent.packets} packets, and the kernel {udp['OutDatagrams']}")
+    totals["nobody listened"] = udp["NoPorts"]
+    totals["in a socket that was closed"] = udp["OutDatagrams"] - udp["NoPorts"] - udp["InDatagrams"] - \
+        udp["InErrors"]
+    if totals["in a socket that was closed"] < 0:
+        wrong.append(f"the kernel's counters do not add up: {udp}")
+    if unexplained:
+        wrong.append(f"{unexplained} packets that were sent are lost without a reason")
+    return totals, unexplained
+
+
+def check_dumps(soak, sent, processes, wrong):
+    """The finished dumps hold the boards' samples of their time, bit for bit, or zeros. Returns how many."""
+    table, n = boards.payloads(), 0
+    for event, document in soak.requests.dumps.items():
+        for channel in document.get("channels", []):
+            data = channel.pop("bytes", None)
+            if data is None:
+                continue
+            keys = dict(line.split(None, 1) for line in data[:4096].decode().split("\0")[0].splitlines()
+                        if len(line.split(None, 1)) == 2)
+            first, samples = int(keys["SAMPLE0"]), int(keys["SAMPLES"])
+            body = np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"])).reshape(samples, 2, 16)
+            f = int(channel["channel"])
+            at_ns = int(keys["EPOCH_NS"]) + (first + np.arange(samples)) * boards.SAMPLE_NS - soak.epoch_ns
+            slot, within = at_ns // boards.SLOT_NS, at_ns % boards.SLOT_NS // boards.SAMPLE_NS
+            inexact = any(a is not None and a <= first + samples and (b is None or first < seam(b, off))
+                          for p in processes for r in p
+                          if r.first and r.start_ns - r.first * boards.SAMPLE_NS == int(keys["EPOCH_NS"])
+                          for a, b, off in r.off + [(r.clock_from, None, 0)])
+            if inexact:
+                continue
+            for board in range(boards.BOARDS):
+                want = table[boards.which_payload(slot, board), f, within]
+                here = body[:, board // 4, board % 4 * 4:board % 4 * 4 + 4]
+                good = (here == want).all(1) | ~here.any(1)
+                known = (sent.state[board, slot] & (boards.SENT | boards.TWIN)) > 0
+                if not good.all() or (here.any(1) & ~known).any():
+                    wrong.append(f"dump {event}, channel {f}, board {board}: {(~good).sum()} of {samples} "
+                                 "samples are not what was sent then")
+            n += samples
+    return n
+
+
+def check_updates(soak, wrong):
+    """The journal has the updates that were acknowledged last. Returns how many it has."""
+    import yaml
+    held = soak.requests.held
+    with open(soak.path("journal.yaml")) as f:
+        listed = (yaml.safe_load(f) or {}).get("updates") or []
+    for (stage, key), (value, name) in held.items():
+        now = next((u["stages"][stage][key] for u in listed if key in u["stages"].get(stage, {})), None)
+        if now != value and now != soak.requests.unsure.get((stage, key)):
+            wrong.append(f"update {name} was acknowledged: {stage}.{key} = {value}; the journal has {now}")
+    return len(listed)
+
+
+def blocks_of(folder):
+    """Minichunks that a receiver has recorded."""
+    n = 0
+    for path in glob.glob(os.path.join(folder, "received_*.dada")):
+        keys, size = harness.header(path)
+        n += (os.path.getsize(path) - size) // int(keys["RESOLUTION"])
+    return n
+
+
+def check_receivers(soak, peers, wrong):
+    rows = []
+    for receiver in soak.receivers:
+        port = 11025 + receiver.number
+        sums = {k: sum(row[n] for row in peers if row[0] == port)
+                for n, k in enumerate(("sent", "missed", "connections", "unanswered", "assembled"), 1)}
+        sums["recorded"] = sum(blocks_of(receiver.folder(r)) for r in range(receiver.runs))
+        sums["runs"], sums["killed"] = receiver.runs, receiver.killed
+        if sums["recorded"] + 16 * receiver.killed < sums["assembled"]:  # its window died with it
+            wrong.append(f"receiver {receiver.number} acknowledged {sums['assembled']} minichunks, and has "
+                         f"recorded {sums['recorded']}")
+        rows.append(sums)
+    return rows
+
+
+def slope(rows, key):
+    """The slope of a stretch of rows, per hour, with its error; samples that follow each other are not
+    independent: the error is that of ten means."""
+    t, y = (np.array([r[k] for r in rows], float) for k in ("t", key))
+    n = t.size // 10
+    t, y = (x[:10 * n].reshape(10, n).mean(1) for x in (t / 3600, y))
+    a, b = np.polyfit(t, y, 1)
+    error = np.sqrt(((y - a * t - b)**2).sum() / 8 / ((t - t.mean())**2).sum())
+    return {"per_hour": float(a), "error": float(error), "mean": float(y.mean())}
+
+
+def stretches(rows):
+    """Times in which one pipeline ran without a break, without their first minute: a minute or longer."""
+    out, now = [], []
+    for row in rows + [{"ready": False, "t": 0}]:
+        if row["ready"] and "rss" in row and (not now or row["pid"] == now[-1]["pid"]):
+            now.append(row)
+            continue
+        late = [r for r in now if r["t"] > now[0]["t"] + 60]
+        if late and late[-1]["t"] > late[0]["t"] + 60:
+            out.append(late)
+        now = []
+    return out
+
+
+def recoveries(soak):
+    """[(seconds not ready since the last cause was over, kind)]: of every interval that was not ready."""
+    from faults import KINDS
+    causes = [f for f in soak.plan if KINDS[f.kind][3]]
+    out, since = [], None
+    for row in soak.watch.rows:
+        if not row["ready"] and since is None:
+            since = row["t"]
+        if row["ready"] and since is not None:
+            over = [f for f in causes if f.begun <= row["t"]]
+            if any(f.ended > row["t"] for f in over):
+                since = None
+                continue
+            last = max(over, key=lambda f: f.ended, default=None)
+            began = max(since, last.ended) if last else since
+            out.append((row["t"] - began, last.kind if last and last.ended >= since - 3 else "the start"))
+            since = None
+    return out
+
+
+def account(soak, limit_s):
+    wrong = list(soak.doing.said) + list(soak.requests.said)
+    processes, peers = read_log(soak.path("node.log"))
+    sent = Sent(soak.path("sent.npz"))
+    for run in (r for p in processes for r in p):
+        run.failed = not run.balanced
+        if run.start_ns is not None:
+            said = read_sources(run, soak.path("sources"), soak.epoch_ns)
+            if said:
+                wrong.append(said)
+    slots = balance_of_slots(sent, processes, wrong)
+    packets, unexplained = balance_of_packets(soak, sent, processes, wrong)
+    back = recoveries(soak)
+    if soak.unit.given_up:
+        wrong.append(soak.unit.given_up)
+    if not soak.ready_in_the_end:
+        wrong.append("the node is not ready in the end")
+    if soak.status != 0:
+        wrong.append(f"the node's last exit status is {soak.status}")
+    wrong += [f"ready only {s:.1f} s after {kind}" for s, kind in back if s > limit_s and kind != "the start"]
+    return {
+        "seed": soak.seed, "seconds": soak.seconds,
+        "faults": [{"kind": f.kind, "at": round(f.begun, 2), "end": round(f.ended, 2)} for f in soak.plan],
+        "boards": {k: v.tolist() for k, v in slots.items()}, "packets": packets, "sent": sent.count,
+        "unexplained": unexplained, "processes": len(processes),
+        "pipelines": sum(r.first is not None for p in processes for r in p),
+        "resets": sum(r.resets for p in processes for r in p),
+        "receivers": check_receivers(soak, peers, wrong), "requests": soak.requests.count,
+        "dumped_samples": check_dumps(soak, sent, processes, wrong), "journal": check_updates(soak, wrong),
+        "recoveries": back, "slopes": [
+            {"minutes": (rows[-1]["t"] - rows[0]["t"]) / 60,
+             **{k: slope(rows, k) for k in ("rss", "locked", "fds", "threads")}}
+            for rows in stretches(soak.watch.rows)],
+        "rows": soak.watch.rows, "wrong": wrong}

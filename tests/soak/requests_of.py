@@ -1,0 +1,161 @@
+"""Those who ask: updates, a third of them wrong; dumps, a third of them absurd; scrapes, and the page.
+Whatever happens to the node, the updates and dumps that it has acknowledged must hold."""
+import json
+import os
+import threading
+import time
+
+import boards
+import node
+
+UPDATE_S, DUMP_S = 3, 10
+
+
+class Requests:
+    def __init__(self, soak, rng):
+        self.soak, self.rng, self.over = soak, rng, threading.Event()
+        self.said = []            # what was answered otherwise than it must
+        self.count = {k: 0 for k in ("updates", "updates_wrong", "updates_taken", "dumps", "dumps_absurd",
+                                     "dumps_taken", "dumps_done", "dumps_gone",
+                                     "scrapes", "pages")}
+        self.held = {}            # (stage, parameter): (text of the value, id) that was acknowledged last
+        self.unsure = {}          # the same of a request whose answer did not come
+        self.dumps = {}           # id: the last document seen
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        next_update, next_dump, n = time.monotonic() + 2, time.monotonic() + 5, 0
+        while not self.over.wait(0.2):
+            now = time.monotonic()
+            n += 1
+            if now >= next_update:
+                next_update = now + UPDATE_S
+                self.update()
+            if now >= next_dump:
+                next_dump = now + DUMP_S
+                self.dump()
+            if n % 5 == 0:
+                self.scrape()
+
+    def scrape(self):
+        code, text = node.ask("/metrics")
+        if code == 200:
+            self.count["scrapes"] += 1
+            if "beamring_" not in text:
+                self.said.append(f"/metrics: {text[:200]}")
+        if node.ask("/")[0] == 200:
+            self.count["pages"] += 1
+        for event, document in list(self.dumps.items()):
+            if document.get("state") in ("waiting", "writing"):
+                self.look_at_dump(event)
+
+    # --- updates
+
+    def draw_update(self):
+        r = self.rng
+        return r.choice((
+            ("flag", "bad_inputs", sorted(r.sample(range(32), r.randrange(4)))),
+            ("flag", "threshold_sigma", [r.randrange(5, 9), r.randrange(5, 9)]),
+            ("upchannelize", "gain", r.choice((1.5, 2, 2.5))),
+            ("frb_grid", "threshold", r.choice((0.25, 0.5, 0.75))),
+            ("baseband_beamform", "shift", r.randrange(4, 10))))
+
+    def draw_wrong(self):
+        r = self.rng
+        return r.choice((
+            b"{", b"[]", b"", b"\0" * 100, b'{"at": {"sample": -1}, "stages": {"flag": {"bad_inputs": [1]}}}',
+            b'{"stages": {"flag": {"bad_inputs": [99]}}}', b'{"stages": {"nobody": {"x": 1}}}',
+            b'{"stages": {"upchannelize": {"gain": "loud"}}}', b'{"stages": {"frb_grid": {"threshold": 7}}}',
+            b'{"stages": {"capture": {"absent": [77]}}}', b'{"at": "noon", "stages": {"flag": {}}}',
+            b'{"stages": {"flag": {"bad_inputs": [1]}, "frb_grid": {"threshold": -1}}}',
+            b'{"stages": {"frb_beams": {"beams": {"grid": [3, 3], "spacing_deg": 1}}}}'))
+
+    def update(self):
+        if self.rng.random() < 1 / 3:
+            self.count["updates_wrong"] += 1
+            body = self.draw_wrong()
+            code, text = node.ask("/v1/update", body)
+            if code not in (0, 400, 409, 503):
+                self.said.append(f"the wrong update {body} is answered by {code} {text}")
+            return
+        self.count["updates"] += 1
+        name = f"u{self.count['updates']}"
+        stage, key, value = self.draw_update()
+        code, text = node.ask("/v1/update", json.dumps({"id": name, "stages": {stage: {key: value}}}))
+        if code == 202:
+            self.count["updates_taken"] += 1
+            self.held[stage, key] = value, name
+            self.unsure.pop((stage, key), None)
+        elif code == 0:
+            self.unsure[stage, key] = value
+        elif code not in (409, 503):
+            self.said.append(f"update {stage}.{key} = {value}: {code} {text}")
+
+    # --- dumps
+
+    def dump(self):
+        r = self.rng
+        self.count["dumps"] += 1
+        event = self.count["dumps"]
+        now_ns = time.time_ns()
+        if r.random() < 1 / 3:
+            self.count["dumps_absurd"] += 1
+            body = r.choice((
+                {"id": event, "start": {"time_ns": 0}, "duration_s": 1}, {"id": event, "start": "yesterday"},
+                {"id": event, "start": {"time_ns": now_ns}, "duration_s": 1e12}, {"id": -1}, {},
+                {"id": event, "start": "earliest", "duration_s": -1},
+                {"id": event, "start": "earliest", "duration_s": 0.1, "directory": "../.."},
+                {"id": event, "start": {"time_ns": now_ns + 10**16}, "duration_s": 1},
+                {"id": event, "start": "earliest", "duration_s": 0.1, "dm": 1e30, "freq_ref_mhz": 1}))
+            code, text = node.ask("/v1/dump", json.dumps(body))
+            if code not in (0, 400, 409, 503) and not (code == 202 and body.get("start") != "yesterday"):
+                self.said.append(f"the absurd dump {body} is answered by {code} {text}")
+            return
+        body = {"id": event, "start": {"time_ns": now_ns - int(r.uniform(0.5, 2.5) * 1e9)},
+                "duration_s": r.uniform(0.05, 0.4)}
+        code, text = node.ask("/v1/dump", json.dumps(body))
+        if code == 202:
+            self.count["dumps_taken"] += 1
+            self.dumps[event] = json.loads(text)
+        elif code not in (0, 400, 409, 503):
+            self.said.append(f"dump {body}: {code} {text}")
+
+    def look_at_dump(self, event):
+        code, text = node.ask(f"/v1/dumps?id={event}")
+        found = json.loads(text)["dumps"] if code == 200 else []
+        if code == 404 or code == 200 and not found:  # its pipeline has ended
+            self.dumps[event] = {"state": "gone", "id": event}
+            self.count["dumps_gone"] += 1
+        if found:
+            self.dumps[event] = found[0]
+            self.keep(event)
+
+    def keep(self, event):
+        """Files that are said to be on the disk are there. They are taken along, since the disk is small."""
+        document = self.dumps[event]
+        if document["state"] != "done":
+            return
+        self.count["dumps_done"] += 1
+        for channel in document["channels"]:
+            if channel["state"] != "done":
+                continue
+            path = self.soak.path(document["directory"], channel["file"])
+            try:
+                with open(path, "rb") as f:
+                    channel["bytes"] = f.read()
+                os.unlink(path)
+            except OSError as error:
+                self.said.append(f"dump {event} is done, and has not its file: {error}")
+
+    def finish(self, patience):
+        """A last update of each kind, so that something is to be held; then waits for the dumps."""
+        self.over.set()
+        self.thread.join()
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            for event, document in list(self.dumps.items()):
+                if document.get("state") in ("waiting", "writing"):
+                    self.look_at_dump(event)
+            if not any(d.get("state") in ("waiting", "writing") for d in self.dumps.values()):
+                break
+            time.sleep(0.2)

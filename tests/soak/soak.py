@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""A whole node on this machine under every fault at once, from a seed; and an account of every sample.
+
+usage: soak.py [--seconds S] [--seed N] [--ready S] [--directory DIR] [--only KIND,...]
+
+A simulated F-engine sends to a node that makes beams, voltages, visibilities and dumps, and sends the beams
+to two receivers. Meanwhile boards die, packets are lost, the disk is full or hangs, the node is killed: see
+faults.py. In the end every packet of every board must be in a product, or in one counter with the reason.
+--ready: the longest time after a fault until the node is ready. Everything runs in a network namespace of its
+own. Exit status: 0, 1 when something is not explained, 77 where namespaces are not permitted.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "pipeline"), os.path.join(HERE, "..", "oracle")]
+import boards  # noqa: E402
+import faults  # noqa: E402
+import node  # noqa: E402
+import requests_of  # noqa: E402
+
+DISK_BYTES = 64 << 20
+BEFORE_S = 30  # until the counters of the boards begin again for the first time
+
+
+def udp():
+    """The kernel's counters of UDP in this namespace."""
+    with open("/proc/self/net/snmp") as f:
+        names, values = [line.split()[1:] for line in f if line.startswith("Udp:")]
+    return dict(zip(names, map(int, values)))
+
+
+class Soak:
+    def __init__(self, directory, seed, seconds, only):
+        self.directory, self.seed, self.seconds = directory, seed, seconds
+        period = (1 << boards.BITS) // boards.SAMPLES
+        first = 3 * period - int(BEFORE_S * 1e9) // boards.SLOT_NS
+        now = time.time_ns() // boards.SLOT_NS
+        self.epoch_ns = (now - first) * boards.SLOT_NS
+        self.slots = first + int((seconds + 120) * 1e9) // boards.SLOT_NS
+        self.plan = [f for f in faults.plan(seed, seconds) if not only or f.kind in only]
+        self.running, self.lock = set(), threading.Lock()
+        self.udp_at_ends = []
+
+    def path(self, *names):
+        return os.path.join(self.directory, *names)
+
+    def write(self, name, text):
+        with open(self.path(name) + ".new", "w") as f:
+            f.write(text)
+        os.rename(self.path(name) + ".new", self.path(name))
+
+    def active(self, kind):
+        with self.lock:
+            return kind in self.running
+
+    def slot_now(self):
+        return (time.time_ns() - self.epoch_ns) // boards.SLOT_NS
+
+    def prepare(self):
+        self.write("board.yaml", boards.DESCRIPTION)
+        self.write("node.yaml", node.NODE)
+        self.write("disk_does", "works")
+        with open(self.path("clock"), "wb") as f:
+            f.write(bytes(8))
+        os.mkdir(self.path("disk"))
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", self.path("disk")],
+                       check=True)
+
+    def start(self):
+        preload = [os.environ[k] for k in ("BEAMRING_BAD_DISK", "BEAMRING_CLOCK") if os.environ.get(k)]
+        env = {**os.environ, "LD_PRELOAD": ":".join(preload), "BAD_DISK": self.path("disk"),
+               "BAD_DISK_DOES": self.path("disk_does"), "CLOCK_OFFSET": self.path("clock"),
+               "XDG_RUNTIME_DIR": self.directory}
+        self.controller = faults.Epoch(self.epoch_ns)
+        self.receivers = [node.Receiver(self.directory, n) for n in range(2)]
+        for receiver in self.receivers:
+            receiver.thread.start()
+        self.begin = time.monotonic()
+        self.unit = node.Unit(self.directory, env, lambda: self.udp_at_ends.append(udp()))
+        self.watch = node.Watch(self.unit, self.begin)
+        words = [sys.executable, os.path.join(HERE, "boards.py"), self.path("sent.npz"), str(self.epoch_ns),
+                 str(self.slots), str(self.seed)]
+        self.boards = subprocess.Popen(words, stdin=subprocess.PIPE, text=True)
+        self.unit.thread.start()
+        self.watch.thread.start()
+
+    def drive(self):
+        """Faults by the plan, each in a thread of its own since some of them wait."""
+        self.doing = faults.Doing(self)
+        self.requests = requests_of.Requests(self, random.Random(f"{self.seed} requests"))
+        self.requests.thread.start()
+        threads = []
+        for fault in self.plan:
+            faults.sleep_until(self.begin + fault.at)
+            threads.append(threading.Thread(target=self.make, args=[fault], daemon=True))
+            threads[-1].start()
+            self.sweep()
+        for thread in threads:
+            thread.join()
+        while time.monotonic() < self.begin + self.seconds:
+            time.sleep(0.2)
+
+    def make(self, fault):
+        with self.lock:
+            self.running.add(fault.kind)
+        fault.begun = time.monotonic() - self.begin
+        self.doing.begin(fault)
+        faults.sleep_until(self.begin + fault.end)
+        with self.lock:
+            self.running.discard(fault.kind)
+        self.doing.end(fault)
+        fault.ended = time.monotonic() - self.begin
+
+    def sweep(self):
+        """The oldest voltages make room, as on any disk that is a ring."""
+        files = [p for p in os.listdir(self.path("disk")) if p.startswith("b_")]
+        files.sort(key=lambda p: os.stat(self.path("disk", p)).st_mtime)
+        for name in files[:-8]:
+            os.unlink(self.path("disk", name))
+
+    def finish(self, patience):
+        """All faults are over: the node is ready, and its dumps are done; then all ends in order."""
+        end = time.monotonic() + patience
+        while node.ask("/-/ready?now")[0] != 200 and time.monotonic() < end and not self.unit.given_up:
+            time.sleep(0.2)
+        self.ready_in_the_end = node.ask("/-/ready?now")[0] == 200
+        self.requests.finish(patience)
+        self.last_stages = node.ask("/v1/stages?now")[1]
+        self.boards.stdin.close()
+        self.boards.wait(60)
+        time.sleep(0.5)
+        self.watch.over.set()
+        self.watch.thread.join()
+        self.status = self.unit.end(60)
+        self.receiver_status = [receiver.end() for receiver in self.receivers]
+        self.controller.stop()
+        self.udp = udp()
+
+    def cut(self):
+        """Ends whatever still runs."""
+        self.unit.over = True
+        for process in (self.boards, self.unit.process, *(r.process for r in self.receivers)):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def inside(arguments, directory):
+    only = arguments.only.split(",") if arguments.only else None
+    soak = Soak(directory, arguments.seed, arguments.seconds, only)
+    soak.prepare()
+    soak.start()
+    try:
+        soak.drive()
+        soak.finish(max(60, arguments.ready))
+    finally:
+        soak.cut()
+    import account  # at the end: a long run is judged by the account as it is then
+    import page
+    result = account.account(soak, arguments.ready)
+    with open(soak.path("soak.json"), "w") as f:
+        json.dump(result, f, indent=1)
+    print(page.text(result))
+    if arguments.directory:
+        page.draw(result, soak.path("soak.png"))
+    return 0 if not result["wrong"] else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--seconds", type=float, default=90)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ready", type=float, default=60)
+    parser.add_argument("--directory")
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    if os.environ.get("SOAK_INSIDE") is None:
+        if os.geteuid() != 0 or subprocess.run(["unshare", "-n", "-m", "ip", "link", "set", "lo", "up"],
+                                               capture_output=True).returncode != 0:
+            print("skipped: no network and mount namespaces here")
+            return 77
+        os.environ["SOAK_INSIDE"] = "yes"
+        os.execvp("unshare", ["unshare", "-n", "-m", "--propagation", "private", sys.executable,
+                              os.path.abspath(__file__), *sys.argv[1:]])
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    directory = arguments.directory or tempfile.mkdtemp(prefix="beamring-soak-")
+    directory = os.path.abspath(directory)
+    os.makedirs(directory, exist_ok=True)
+    try:
+        status = inside(arguments, directory)
+    finally:
+        subprocess.run(["umount", "-l", os.path.join(directory, "disk")], capture_output=True)
+    if not arguments.directory and status == 0:
+        shutil.rmtree(directory)
+    elif status != 0:
+        print(f"all that was said and written is in {directory}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
