@@ -93,7 +93,6 @@ struct br_update {
  * nobody is shut out for long by updates of the far future. */
 enum { BR_UPDATES_PENDING = 1024, BR_UPDATES_SOON = 64, BR_UPDATES_SOON_S = 60 };
 
-/* Locks are taken in this order: records, mutex. */
 /* Samples that a stage has marked, see br_stage_mark. */
 struct br_mark {
     const struct br_stage *stage;
@@ -102,6 +101,7 @@ struct br_mark {
 };
 enum { BR_MARKS_KEPT = 512 };
 
+/* Locks are taken in this order: records, mutex. */
 struct br_updates {
     pthread_mutex_t records; /* the list: its updates' states, and what it frees */
     pthread_mutex_t mutex;   /* the stages' lists */

@@ -46,7 +46,7 @@ static int configure(struct br_stage *stage, void *self)
                                 (long long)bb->bits);
     bb->sample = (size_t)bb->bits / 4;
     bb->coherent.params.bits = (unsigned)bb->bits;
-    bb->coherent.rule.fine = (int)bb->bits - 4;
+    bb->coherent.rule.fine = bb->bits == 8 ? 2 : 0; /* the rest is room for bright sources */
     int status = br_coherent_configure(stage, &bb->coherent, out);
     if (status != BR_OK) return status;
 

@@ -175,7 +175,7 @@ def test_eight_bits():
             assert (abs(want) == 127).any() and (abs(want) < 127).mean() > 0.3
         auto = run(d, "c", f"baseband_beamform, bits: 8, beams: {{directions: {BEAMS.tolist()}}}")
         four = round(np.log2(127 * 12**0.5))  # what keeps the rms
-        want = np.stack([np.clip((x + (1 << four - 5)) >> four - 4, -127, 127) for x in (re, im)], axis=-1)
+        want = np.stack([np.clip((x + (1 << four - 3)) >> four - 2, -127, 127) for x in (re, im)], axis=-1)
         assert np.array_equal(auto[..., valid.astype(bool).all(axis=1), :],
                               want[valid.astype(bool).all(axis=1)].transpose(3, 1, 2, 0, 4))
         said = run(d, "b", "baseband_beamform, bits: 5, beams: {directions: [[0, 0]]}", status=2)
