@@ -8,6 +8,7 @@
 #include "runtime/run/updates.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,8 @@ static void let_go(struct node *node)
     struct node_left *left = node->hung != NULL ? calloc(1, sizeof *left) : NULL;
     if (node->hung == NULL) {
         node_unload(&node->current);
+        /* what it held lies between what stays; another program's heap is not ours to trim */
+        if (!node->options->embedded) malloc_trim(0);
         return;
     }
     br_log(node->options->log, BR_LOG_WARNING, NULL,

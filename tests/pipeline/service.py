@@ -13,6 +13,7 @@ import time
 
 import harness
 from control_common import ENDLESS, Answer, node
+from small import STREAM, TELESCOPE
 
 SHORT = """pipeline:
   - {stage: t_source, samples: 100000, frame_samples: 1000, out: bytes}
@@ -229,6 +230,35 @@ def resident(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) * 1024
 
 
+def arenas(pid):
+    """The allocator's arenas beside the main one: each begins at a multiple of 64 MiB, of which the rest is
+    reserved."""
+    lines = re.findall(r"^(\w+)-(\w+) (\S+) 0+ 00:00 0 *$", open(f"/proc/{pid}/maps").read(), re.M)
+    spans = [(int(first, 16), int(end, 16), kind) for first, end, kind in lines]
+    return sum(kind == "rw-p" and first % (64 << 20) == 0 and
+               (end, first + (64 << 20), "---p") in spans for first, end, kind in spans)
+
+
+def test_arenas():
+    """Threads of stages, updates and restarts share two arenas: more would keep what each ever held."""
+    text = TELESCOPE + STREAM + """pipeline:
+  - {stage: simulate, samples: 1000000000, frame_samples: 1024, realtime: true, seed: 1, out: field}
+  - {stage: upchannelize, in: field, out: fine, factor: 4}
+  - {stage: frb_grid, in: fine, out: grid, integrate: 32}
+  - {stage: frb_beams, in: grid, out: beams, beams: {grid: [2, 2], spacing_deg: 1}}
+  - {stage: quantize, in: beams, out: levels, bits: 4, block: 256}
+  - {stage: record, in: levels, directory: ., prefix: "l_{run}"}
+"""
+    with node(text, command="serve") as n:
+        for i in range(1, 6):
+            n.wait_until(lambda s: s["ready"] and s["restarts"] == i - 1)
+            assert n.post("/v1/update", '{"stages": {"upchannelize": {"gain": 2}}}').code == 202
+            assert n.post("/v1/restart").code == 202
+            n.wait_until(lambda s: s["state"] == "running" and s["restarts"] == i)
+        assert arenas(n.process.pid) <= 1, arenas(n.process.pid)
+        n.end(status=0)
+
+
 def test_a_hundred_restarts():
     """No growth of memory, descriptors or threads over 100 restarts in one process."""
     text = ENDLESS.replace("pause_us: 10000", "pause_us: 100")
@@ -320,5 +350,5 @@ if __name__ == "__main__":
     harness.main([test_stop, test_again, test_orders_that_are_none, test_restart_reads_the_file_again,
                   test_a_file_that_hangs, test_a_stop_while_a_file_hangs, test_an_end_while_a_file_hangs,
                   test_run_restarts_too,
-                  test_hangup_drains_a_run, test_a_hundred_restarts, test_service_manager,
+                  test_hangup_drains_a_run, test_arenas, test_a_hundred_restarts, test_service_manager,
                   test_killed_and_started_again, test_unit])
