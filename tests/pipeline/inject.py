@@ -114,6 +114,13 @@ def test_recovered():
                 f.write(json.dumps({**e, "state": "refused"}) + "\n")
         wrong = harness.beamring("recover", os.path.join(d, "denied.jsonl"), *files)
         assert wrong.status == 1 and "IT IS IN THE DATA" in wrong.out, wrong
+        # lines that `inject` never writes: these would make a filter that takes hours, or say nothing
+        for key, value in (("dm", 1e9), ("width_s", 1e300), ("scattering_s", -1), ("state", "happy"),
+                           ("time_ns", -1 << 63)):
+            with open(os.path.join(d, "damaged.jsonl"), "w") as f:
+                f.write(json.dumps({**events[0], key: value}) + "\n")
+            wrong = harness.beamring("recover", os.path.join(d, "damaged.jsonl"), *files)
+            assert wrong.status == 1 and "damaged.jsonl:1: keys are missing" in wrong.err, (key, wrong)
 
 
 def test_gains():
