@@ -6,7 +6,8 @@
 
 static const double radians = 0.017453292519943295;
 
-/* "83.63" or "-22:00:52.1" in units of the first number; false where it is neither. */
+/* "83.63" or "-22:00:52.1" in units of the first number; false where it is neither. With colons, numbers have
+ * digits alone, and a point in the last one: 05:34.5:10 and 1e1:00 are mistakes. */
 static bool read_angle(const char *text, double *value, bool *plain)
 {
     double part[3] = {0}, unit = 1, sum = 0;
@@ -19,6 +20,8 @@ static bool read_angle(const char *text, double *value, bool *plain)
     while (rest != NULL && count < 3) {
         char *colon = strchr(rest, ':');
         if (colon != NULL) *colon++ = '\0';
+        bool parts = colon != NULL || count > 0;
+        if (parts && rest[strspn(rest, colon != NULL ? "0123456789" : "0123456789.")] != '\0') return false;
         if (text_real(rest, &part[count]) != 0 || part[count] < 0 || (count > 0 && part[count] >= 60))
             return false;
         sum += part[count++] * unit;

@@ -120,7 +120,9 @@ const struct br_node *br_config_read_table(struct br_config *config, const struc
     } else {
         text[length] = '\0';
         br_config_digest_add(config, text, length);
-        table = parse(config, br_config_file(config, path), text);
+        /* spreadsheets write a byte order mark in front of UTF-8 */
+        size_t mark = strncmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+        table = parse(config, br_config_file(config, path), text + mark);
     }
     free(text);
     return table;

@@ -150,12 +150,14 @@ static json_t *predicted(const struct inject *s, const struct inject_event *e)
 static char *describe(const struct inject_planner *p, const struct inject_event *e)
 {
     const struct inject *s = p->s;
-    json_t *o = json_pack(
-        "{ss ss ss sI sI sf s[ff] sf sf sf sf sf}", "id", e->id, "state", inject_state_name[e->state],
-        "stage", br_stage_name(p->stage), "sample", (json_int_t)e->sample, "time_ns",
-        (json_int_t)br_stream_time_ns(s->stream, e->sample), "freq_mhz", e->burst.ref_mhz, "xy", e->x, e->y,
-        "dm", e->burst.dm, "width_s", e->burst.width_s, "scattering_s", e->burst.scattering_s, "fluence_s",
-        isnan(e->fluence_s) ? 0.0 : e->fluence_s, "index", e->index);
+    json_t *o =
+        json_pack("{ss ss ss sI sI sf sf sf sf sf sf}", "id", e->id, "state", inject_state_name[e->state],
+                  "stage", br_stage_name(p->stage), "sample", (json_int_t)e->sample, "time_ns",
+                  (json_int_t)br_stream_time_ns(s->stream, e->sample), "freq_mhz", e->burst.ref_mhz, "dm",
+                  e->burst.dm, "width_s", e->burst.width_s, "scattering_s", e->burst.scattering_s,
+                  "fluence_s", isnan(e->fluence_s) ? 0.0 : e->fluence_s, "index", e->index);
+    /* JSON has no NaN: a beam below the horizon has no direction */
+    if (!isnan(e->x)) json_object_set_new(o, "xy", json_pack("[ff]", e->x, e->y));
     if (e->beam >= 0) json_object_set_new(o, "beam", json_integer(e->beam));
     if (!isnan(e->wanted_snr)) json_object_set_new(o, "wanted_snr", json_real(e->wanted_snr));
     if (e->why[0] != '\0') json_object_set_new(o, "why", json_string(e->why));

@@ -114,6 +114,13 @@ def test_recovered():
                 f.write(json.dumps({**e, "state": "refused"}) + "\n")
         wrong = harness.beamring("recover", os.path.join(d, "denied.jsonl"), *files)
         assert wrong.status == 1 and "IT IS IN THE DATA" in wrong.out, wrong
+        # lines that `inject` never writes: these would make a filter that takes hours, or say nothing
+        for key, value in (("dm", 1e9), ("width_s", 1e300), ("scattering_s", -1), ("state", "happy"),
+                           ("time_ns", -1 << 63)):
+            with open(os.path.join(d, "damaged.jsonl"), "w") as f:
+                f.write(json.dumps({**events[0], key: value}) + "\n")
+            wrong = harness.beamring("recover", os.path.join(d, "damaged.jsonl"), *files)
+            assert wrong.status == 1 and "damaged.jsonl:1: keys are missing" in wrong.err, (key, wrong)
 
 
 def test_gains():
@@ -151,6 +158,15 @@ def test_refused():
             assert events[id]["state"] == "refused" and re.search(why, events[id]["why"]), events[id]
             assert "beams" not in events[id]
         assert events["good"]["state"] == "injected", events["good"]
+        # a beam below the horizon has no direction, which JSON cannot say with a NaN
+        low = text(12288, f"bursts: [{burst('low', 6000, xy=None, beam=0)}]", chain="""
+  - {stage: power_beams, in: field, out: beams, integrate: 384, beams: {towards: [{name: sun}]}}
+  - {stage: record, in: beams, directory: ., prefix: low}
+""").replace("ledger.jsonl", "low.jsonl")
+        low = re.sub("name: t[a-z0-9_]*,", r"\g<0> latitude_deg: 52, longitude_deg: 4.5,", low, count=1)
+        harness.run(d, low)
+        told = ledger(os.path.join(d, "low.jsonl"))["low"]
+        assert told["state"] == "refused" and "below the horizon" in told["why"] and "xy" not in told, told
         # an earlier ledger goes on: nothing in it is injected again, behind a line that was cut off
         with open(os.path.join(d, "ledger.jsonl"), "a") as f:
             f.write('{"id": "cut')

@@ -52,12 +52,22 @@ static void free_event(struct recover_event *e)
 /* One line; a later one of the same id takes the place of an earlier one. False: it is none of a ledger's. */
 static bool take_line(struct recover *r, const json_t *o, bool *told)
 {
-    static const char *const numbers[] = {"time_ns", "freq_mhz", "dm", "width_s", "scattering_s", "index"};
+    /* the ranges of `inject`: a wider filter or sweep than these takes hours */
+    static const struct {
+        const char *key;
+        double least, most;
+    } range[] = {{"time_ns", 0, 9.2e18}, {"freq_mhz", 1e-9, 1e9}, {"dm", 0, 1e5},
+                 {"width_s", 1e-9, 10},  {"scattering_s", 0, 10}, {"index", -20, 20}};
+    static const char *const states[] = {"scheduled", "injected", "partly", "refused"};
     const char *id = json_string_value(json_object_get(o, "id")),
                *state = json_string_value(json_object_get(o, "state"));
-    bool good = id != NULL && state != NULL && number(o, "width_s") > 0 && number(o, "freq_mhz") > 0;
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        good = good && json_is_number(json_object_get(o, numbers[i]));
+    bool good = id != NULL && json_is_integer(json_object_get(o, "time_ns")), known = false;
+    for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+        known = known || (state != NULL && strcmp(state, states[i]) == 0);
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++)
+        good = good && json_is_number(json_object_get(o, range[i].key)) &&
+               number(o, range[i].key) >= range[i].least && number(o, range[i].key) <= range[i].most;
+    good = good && known;
     if (!good) return false;
     size_t at = 0;
     while (at < r->nevents && strcmp(r->event[at].id, id) != 0) at++;
@@ -108,7 +118,8 @@ int recover_ledger(struct recover *r)
             status = 1;
         if (status != 0 && !told)
             fprintf(stderr, "beamring recover: %s:%zu: %s; expected an event of `inject`: remove the line\n",
-                    r->ledger, row, o == NULL ? why.text : "keys are missing or wrong");
+                    r->ledger, row,
+                    o == NULL ? why.text : "keys are missing, or values are wrong or out of range");
         json_decref(o);
     }
     if (status == 0 && r->nevents == 0) {

@@ -194,6 +194,9 @@ int br_directions_make(struct br_directions *directions, const struct br_beams_p
         return br_fail(error, BR_E_INVALID, "spacing_deg goes with grid, which is not given");
     if (param->grid.count == 0 && param->around != NULL)
         return br_fail(error, BR_E_INVALID, "around goes with grid, which is not given");
+    if (param->around != NULL && param->center.count == 2 &&
+        (param->center.value[0] != 0 || param->center.value[1] != 0))
+        return br_fail(error, BR_E_INVALID, "it has both of around and center; expected at most one");
     if (param->grid.count > 0) {
         status = make_grid(directions, param, error);
         if (status == BR_OK && param->around != NULL)

@@ -94,6 +94,10 @@ static void test_earth(void **state)
                                "-2411990.072638769,-4479551.68536219,3835882.2260252303\n"
                                "-2411920.4927582177,-4479422.461500647,3835910.182219034\n";
     struct test_run run;
+    build_ok(&run, with_table("", "\xEF\xBB\xBF"
+                                  "east,north,up\r\n1,2,3\r\n4,5,6\r\n"));
+    assert_int_equal(run.graph->telescope->ndishes, 2);
+    end(&run);
     build_ok(&run, with_table(", latitude_deg: 37.2, longitude_deg: -118.3, height_m: 1200", text));
     const struct br_telescope *t = run.graph->telescope;
     for (int k = 0; k < 3; k++) assert_true(fabs(t->position[0][k]) < 1e-6);
