@@ -37,7 +37,7 @@
  * costs least of those whose weights fit into shared memory (choose() in gpu/wgmma/launch.cu): with D <= 512
  * 96 for 65 to 96 beams, 129 to 192, 257 to 288. Hopper is compute capability 9.0, any GPU 8.0 or newer:
  * Ampere, Ada (8.9) and Blackwell (10.0, 12.0) take gpu/mma/tile.cuh for all.
- * params.gpu leaves out rows. docs/kernels.md says how each works. */
+ * params.gpu leaves out rows. docs/kernels-baseband.md says how each works. */
 #ifndef BEAMRING_KERNELS_BASEBAND_BASEBAND_H
 #define BEAMRING_KERNELS_BASEBAND_BASEBAND_H
 

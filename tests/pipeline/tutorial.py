@@ -91,7 +91,7 @@ def test_pages():
     pages = {name: open(name).read() for name in names}
     wrong = []
     for name, text in pages.items():
-        if text.count("\n") > 300 and not name.endswith("stages.md"):
+        if text.count("\n") > 300 and not name.endswith(("stages.md", "changelog.md")):
             wrong.append(f"{name} has {text.count(chr(10))} lines, at most 300")
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = link.partition("#")
