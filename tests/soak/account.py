@@ -9,11 +9,13 @@ import glob
 import json
 import os
 import re
+import signal
 
 import numpy as np
 
 import boards
 import harness
+import injected
 import node
 
 REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
@@ -390,8 +392,11 @@ def account(soak, limit_s):
         wrong.append("the node is not ready in the end")
     if soak.status != 0:
         wrong.append(f"the node's last exit status is {soak.status}")
-    wrong += [f"ready only {s:.1f} s after {kind}" for s, kind in back if s > limit_s and kind != "the start"]
+    wrong += [f"ready only {s:.1f} s after {kind}" for s, kind in back
+              if limit_s is not None and s > limit_s and kind != "the start"]
+    kills = sum(status == -signal.SIGKILL for _, status in soak.unit.ends)
     return {
+        "bursts": injected.check(soak, kills, wrong) if soak.inject else None,
         "seed": soak.seed, "seconds": soak.seconds,
         "faults": [{"kind": f.kind, "at": round(f.begun, 2), "end": round(f.ended, 2)} for f in soak.plan],
         "boards": {k: v.tolist() for k, v in slots.items()}, "packets": packets, "sent": sent.count,

@@ -241,7 +241,7 @@ class Doing:
             self.said.append(f"a restart with the right file: {code} {text}")
 
     def begin_restart_wrong(self, fault):
-        text = node.NODE
+        text = self.soak.node
         wrong = (text.replace("frame_samples", "frame_sampels"), text + "  - {stage: nothing, in: field}\n",
                  text[:len(text) // 2], "", "pipeline: [")
         self.soak.write("node.yaml", wrong[int(fault.how * len(wrong))])

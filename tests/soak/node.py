@@ -62,6 +62,18 @@ pipeline:
   - {{stage: uvh5, in: visibilities, directory: vis, prefix: "v_{{start}}", integrations: 20}}
 """
 
+INJECT = """  - {stage: inject, in: clean, out: bright, ledger: injections.jsonl,
+     schedule: {per_hour: 1200, seed: SEED, snr: [8, 80], dm: [50, 1000], width_s: [0.01, 0.04],
+     radius: 0.004}}
+"""
+
+
+def with_bursts(seed):
+    """The node with `inject` between `flag` and the products; the dumps have the field before it."""
+    before, after = NODE.split("  - {stage: upchannelize")
+    return before + INJECT.replace("SEED", str(seed)) + "  - {stage: upchannelize" + \
+        after.replace("in: clean", "in: bright")
+
 
 def ask(path, body=None, method=None, timeout=10):
     """(code, text) of the control interface; (0, why) where it does not answer."""

@@ -14,6 +14,10 @@ def text(r):
     lines.append("requests: " + ", ".join(f"{n} {k}" for k, n in r["requests"].items()))
     lines.append(f"dumps: {r['dumped_samples']} samples of a channel are what was sent; the journal has "
                  f"{r['journal']} updates")
+    if r["bursts"]:
+        ratio = r["bursts"].pop("ratio")
+        lines.append("bursts: " + ", ".join(f"{n} {k}" for k, n in r["bursts"].items()) +
+                     f"; recovered over predicted S/N {ratio:.3f}")
     if r["recoveries"]:
         worst, kind = max(r["recoveries"])
         lines.append(f"not ready {len(r['recoveries'])} times; the longest after a fault: {worst:.1f} s "
