@@ -10,8 +10,8 @@ STATES = ("injected", "partly", "refused", "scheduled")
 
 
 def read_ledger(path, kills, wrong):
-    """{id: state}, the last line of each event. Every line is whole but those that a kill has cut off; an event
-    stays `scheduled` only where the process was killed."""
+    """{id: state}, the last line of each event. Every line is whole but those that a kill has cut off; an
+    event stays `scheduled` only where the process was killed."""
     states, broken = {}, 0
     with open(path) as f:
         for line in f:
@@ -52,8 +52,8 @@ def check(soak, kills, wrong):
             unread += events is None
             for event in events or []:
                 if event["unexpected"]:
-                    wrong.append(f"the refused burst {event['id']} is in what receiver {receiver.number} has, "
-                                 f"with S/N {event['recovered']:.1f}")
+                    wrong.append(f"the refused burst {event['id']} is in what receiver {receiver.number} "
+                                 f"has, with S/N {event['recovered']:.1f}")
                 if event.get("predicted", 0) >= BRIGHT:
                     one = event["predicted"], event["recovered"], event["missed"]
                     bright[event["id"]] = max(one, bright.get(event["id"], one))
