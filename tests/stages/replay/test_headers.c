@@ -286,12 +286,12 @@ static void test_kotekan_sizes(void **state)
 
 /* With sanitizers a file takes ten times as long. */
 #ifdef __SANITIZE_ADDRESS__
-enum { EACH = 5 };
+enum { EACH = 11 };
 #else
 enum { EACH = 1 };
 #endif
 
-/* Every bit of the first header (with sanitizers one in five) flipped: whatever it is then, it is refused or
+/* Every bit of the first header (with sanitizers one in eleven) flipped: whatever it is then, it is refused or
  * played. */
 static void test_flipped(void **state)
 {
