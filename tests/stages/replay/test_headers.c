@@ -291,8 +291,8 @@ enum { EACH = 11 };
 enum { EACH = 1 };
 #endif
 
-/* Every bit of the first header (with sanitizers one in eleven) flipped: whatever it is then, it is refused or
- * played. */
+/* Every bit of the first header (with sanitizers one in eleven) flipped: whatever it is then, it is refused
+ * or played. */
 static void test_flipped(void **state)
 {
     (void)state;
