@@ -42,8 +42,8 @@ static int compare(struct caller *caller, const struct recording *a, const char 
                            ? "EPOCH_NS (or UTC_START), by no whole number of samples"
                            : NULL;
     if (what == NULL) return BR_OK;
-    return caller_fail_at(caller, "files", "%s differs from %s in %s; expected files of one recording",
-                          file_b, file_a, what);
+    return caller_refuse(caller, "%s differs from %s in %s; expected files of one recording", file_b, file_a,
+                         what);
 }
 
 /* A file in which time is not slowest says by its length where channels begin: it must be whole. */
@@ -55,8 +55,8 @@ static int check_whole(struct caller *caller, const struct recording *r, const c
     recording_block(r, payload, stride);
     if (stride[AXIS_T] >= r->row_bytes || (left == 0 && payload >= r->announced)) return BR_OK;
     char order[40];
-    return caller_fail_at(
-        caller, "files",
+    return caller_refuse(
+        caller,
         "%s holds %llu bytes of data, of %llu that its header announces; its axes lie as %s, so "
         "that where they lie depends on its length: expected all of it",
         path, (unsigned long long)payload,
