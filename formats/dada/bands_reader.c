@@ -1,4 +1,5 @@
 /* DADA recordings whose files hold different channels: side by side in one stream. */
+#include "formats/common/axes.h"
 #include "formats/dada/dada_reader.h"
 #include "formats/pieces/extents.h"
 #include "formats/pieces/reading.h"
@@ -18,13 +19,10 @@ static struct br_stream_hints hints_of_one(const struct caller *caller)
 /* E[time][freq][pol][dish], a step for each base sample. */
 static bool is_field(const struct recording *r)
 {
-    static const char *const axes[] = {"time", "freq", "pol", "dish"};
     const struct br_array *a = &r->stream.array;
-    bool good = r->flat && a->naxes == 4 && (a->dtype == BR_INT4X2 || a->dtype == BR_INT8X2) &&
-                r->stream.side.naxes == 0 && r->stream.nzones == 1 && r->stream.zone[0].downsample == 1 &&
-                r->stream.zone[0].factor == 1;
-    for (unsigned i = 0; good && i < 4; i++) good = strcmp(a->axis[i].name, axes[i]) == 0;
-    return good;
+    return r->flat && axes_are(a, "time,freq,pol,dish") && (a->dtype == BR_INT4X2 || a->dtype == BR_INT8X2) &&
+           r->stream.side.naxes == 0 && r->stream.nzones == 1 && r->stream.zone[0].downsample == 1 &&
+           r->stream.zone[0].factor == 1;
 }
 
 /* Compares the properties that all files must share, and finds the samples between their epochs. */
