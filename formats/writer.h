@@ -12,6 +12,7 @@
 
 #include "buffers/error.h"
 #include "buffers/frame.h"
+#include "formats/common/text.h"
 #include "formats/sky/apparent.h"
 
 #include <stdbool.h>
@@ -96,7 +97,7 @@ struct file_writer {
     /* results */
     struct br_error error;
     const char *at;    /* the option that an error is about, or NULL */
-    char losses[768];  /* what of the description is lost, "; " between them */
+    char losses[768];  /* what of the description is lost, "; " before each */
     uint64_t files;    /* that were begun */
     uint64_t samples;  /* base samples of frames that came */
     uint64_t lacking;  /* base samples of the window that did not come */
@@ -124,12 +125,11 @@ int writer_close(struct file_writer *w);
 
 /* --- for the formats ----------------------------------------------------------------------------- */
 
-/* Refuses the stream because of the option `at` (or NULL). Returns BR_E_INVALID. */
-int writer_refuse(struct file_writer *w, const char *at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Refuses the stream because of an option (or NULL). Returns BR_E_INVALID. */
+#define writer_refuse(w, option, ...) ((w)->at = (option), br_fail(&(w)->error, BR_E_INVALID, __VA_ARGS__))
 
 /* Adds to what would be lost. */
-void writer_loses(struct file_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define writer_loses(w, ...) text_append((w)->losses, sizeof(w)->losses, "; " __VA_ARGS__)
 
 void writer_note(struct file_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
