@@ -148,11 +148,11 @@ class Unit:
     def start(self):
         with open(os.path.join(self.directory, "node.log"), "a") as log:
             self.starts.append(time.monotonic())
-            log.write(json.dumps({"unit": "start", "message": "", "stage": None}) + "\n")
-            log.flush()
             checked = subprocess.run(self.words("ExecStartPre"), cwd=self.directory, stdout=log, stderr=log)
             if checked.returncode != 0:
                 return checked.returncode
+            log.write(json.dumps({"unit": "start", "message": "", "stage": None}) + "\n")
+            log.flush()
             self.process = subprocess.Popen(self.words("ExecStart"), cwd=self.directory, stdout=log,
                                             stderr=log, env=self.env)
         return None
