@@ -40,6 +40,12 @@ struct writer_format {
     int (*close)(struct file_writer *w); /* NULL: nothing to do */
 };
 
+/* A writer whose state is a `struct own_state`, with the file's `put`; then any other fields. */
+#define WRITER_FORMAT(own_name, own_suffix, own_state, ...)                                                  \
+    {                                                                                                        \
+        .name = own_name, .suffix = own_suffix, .size = sizeof(struct own_state), .put = put, __VA_ARGS__    \
+    }
+
 extern const struct writer_format dada_files, kotekan_files, guppi_files, chime_files, vdif_files,
     sources_files;
 
