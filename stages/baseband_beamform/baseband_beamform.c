@@ -207,9 +207,8 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
 
 static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
-    (void)stage, (void)sample;
     struct baseband_beamform *bb = self, *with = fresh;
-    br_coherent_commit(&bb->coherent, &with->coherent);
+    br_coherent_commit(stage, &bb->coherent, &with->coherent, sample);
 }
 
 static void discard(struct br_stage *stage, void *fresh)

@@ -276,9 +276,8 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
 
 static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
-    (void)stage, (void)sample;
     struct power_beams *pb = self, *with = fresh;
-    br_coherent_commit(&pb->coherent, &with->coherent);
+    br_coherent_commit(stage, &pb->coherent, &with->coherent, sample);
 }
 
 static void discard(struct br_stage *stage, void *fresh)

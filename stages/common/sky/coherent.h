@@ -24,7 +24,8 @@ struct br_coherent {
      * the plan has, UINT64_MAX: none of it. */
     struct br_moving *moving;
     uint64_t interval;
-    struct br_horizon horizon; /* where they point; nbeams is 0 for weights from a file */
+    struct br_pointing *pointing; /* of an update, until it is committed: where its beams point */
+    struct br_horizon horizon;    /* where they point; nbeams is 0 for weights from a file */
 };
 
 /* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the
@@ -66,7 +67,8 @@ int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t 
 /* The stage's prepare, commit and discard. */
 extern const char *const br_coherent_updates[];
 int br_coherent_prepare(struct br_stage *stage, struct br_coherent *fresh, const struct br_coherent *now);
-void br_coherent_commit(struct br_coherent *now, struct br_coherent *with);
+void br_coherent_commit(struct br_stage *stage, struct br_coherent *now, struct br_coherent *with,
+                        uint64_t sample);
 void br_coherent_discard(struct br_coherent *fresh);
 
 #endif
