@@ -1,8 +1,8 @@
 /* pointings.h - where beams point later on.
  *
  * The motion in a stream's description is that of the pipeline file. Updates and steering point its beams
- * elsewhere, from base samples on. The stage that forms the beams enters that before it publishes the first of
- * these samples; stages behind it look. Any thread. */
+ * elsewhere, from base samples on. The stage that forms the beams enters that before it publishes the first
+ * of these samples; stages behind it look. Any thread. */
 #ifndef BEAMRING_FORMATS_SKY_POINTINGS_H
 #define BEAMRING_FORMATS_SKY_POINTINGS_H
 
@@ -32,10 +32,12 @@ struct br_pointings {
 struct br_pointing *br_pointing_make(const struct br_motion *motion, uint64_t from);
 void br_pointing_free(struct br_pointing *pointing); /* with the later ones; NULL is allowed */
 
-/* `file` is the motion of the stream's description; NULL, or one without pointings: nothing is ever entered.
+/* `file` is the motion of the stream's description; NULL, or one without pointings: nothing is ever
+ * entered.
  *
- * From `sample` on, beams point where `chain` says (NULL: as before), and no longer where earlier calls said.
- * Its first entries may begin before that; the last one of these holds from `sample` on. Takes the chain. */
+ * From `sample` on, beams point where `chain` says (NULL: as before), and no longer where earlier calls
+ * said. Its first entries may begin before that; the last one of these holds from `sample` on. Takes the
+ * chain. */
 void br_pointings_enter(const struct br_motion *file, struct br_pointing *chain, uint64_t sample);
 
 /* None is left: for the owner's end. */

@@ -8,6 +8,7 @@
 #ifndef BEAMRING_STAGES_INJECT_INJECT_H
 #define BEAMRING_STAGES_INJECT_INJECT_H
 
+#include "kernels/inject/inject.h"
 #include "runtime/stage.h"
 #include "stages/common/sky/burst.h"
 
@@ -16,8 +17,7 @@
 #include <stdatomic.h>
 
 enum {
-    INJECT_NOISE =
-        512, /* samples before a burst, in each channel, from which the inputs' noise is measured */
+    INJECT_NOISE = BR_INJECT_NOISE, /* samples before a burst, in each channel, that show the noise */
     INJECT_ID = 80,
     INJECT_PRODUCTS = 4 /* streams of beams for which S/N is predicted */
 };
@@ -64,11 +64,16 @@ struct inject_event {
     size_t nworkers;
     struct burst_maker *maker; /* [nworkers] */
     int64_t *first, *last;     /* [freq] base samples [first, last) that the burst has in each channel */
-    float *power;              /* [freq][pol][dish] sum of |E|^2 before it, over `measured` samples */
-    uint32_t *measured;        /* [freq] */
-    float *lost;               /* [freq][pol][dish] of the burst's energy, while the input was missing */
+    uint32_t *measured;        /* [freq] samples before it over which the noise is measured */
     double *full, *seen;       /* [freq][pol] energy of the burst; of this, while the channel was there */
-    uint64_t *clipped;         /* [nworkers] components that it took beyond the levels */
+    void *sums, *device;       /* br_inject_sums: of the host, and of a GPU where they are made there */
+    struct br_cuda *cuda;      /* on a GPU: of `device` */
+    void *stream;              /* on a GPU: of the stage */
+
+    /* of the host's sums, when it is over */
+    const uint32_t *power; /* [freq][pol][dish] sum of |E|^2 before it, over `measured` samples */
+    const uint64_t *lost;  /* [freq][pol][dish] of the burst's energy, while the input was missing, 2^-24 */
+    uint64_t clipped;      /* components that it took beyond the levels */
 };
 
 /* A stream of beams behind the stage. */
@@ -97,7 +102,6 @@ struct inject {
     struct inject_gains *gains;  /* of an update, until it is committed */
     struct inject_event *fresh;  /* of an update, until it is committed */
     struct inject_event *active; /* of the stage's thread: accepted, in order of `begin` */
-    uint8_t *host;               /* on a GPU: a frame in the host's memory */
     bool troubled;
 };
 
@@ -179,15 +183,27 @@ int inject_request(struct br_stage *stage, void *self, const char *what, const c
 
 /* --- add.c --- */
 
-/* NULL: no memory. */
-struct inject_adder *inject_adder_create(const struct inject *s, unsigned nworkers);
-void inject_adder_free(struct inject_adder *adder);
-size_t inject_adder_bytes(size_t ninputs, unsigned nworkers);
+/* For start and stop, and the memory between them: s->adder. Errors are the stage's. */
+int inject_adder_start(struct br_stage *stage, struct inject *s);
+void inject_adder_stop(struct br_stage *stage, struct inject *s);
+void inject_adder_memory(struct br_stage *stage, const struct inject *s, struct br_memory *memory);
 
-/* Adds what the events have in the frame's span to `data`, [time][freq][pol][dish] in the host's memory,
- * which begins with base sample `first`; `valid` is the frame's, NULL: complete. Returns a status. */
-int inject_add(struct br_stage *stage, struct inject *s, uint8_t *data, uint64_t first, uint64_t samples,
-               const uint8_t *valid);
+/* Adds what the active events have in the span of `in` to out->data, [time][freq][pol][dish] in the memory of
+ * the stage's frames. Enqueued on a GPU. Returns a status. */
+int inject_add(struct br_stage *stage, struct inject *s, const struct br_frame *in,
+               const struct br_frame *out);
+
+/* Zeroed sums of an event. False: no memory. */
+bool inject_sums_make(const struct inject *s, struct inject_event *event);
+void inject_sums_free(struct inject_event *event);
+
+/* When the stage has done with the event: takes its sums, on a GPU when that has done with it, too. Any
+ * thread. False with `why`: a GPU has failed. */
+bool inject_settle(const struct inject *s, struct inject_event *event, struct br_why *why);
+
+/* The share of a settled burst in a line (channel x polarisations + polarisation) for which a dish was
+ * there. */
+double inject_there(const struct inject *s, const struct inject_event *event, size_t line, size_t dish);
 
 /* In the ledger's words: "scheduled", ... */
 extern const char *const inject_state_name[INJECT_STATES];

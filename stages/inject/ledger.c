@@ -93,8 +93,7 @@ static double mean_there(const struct inject *s, const struct inject_event *e)
     for (size_t line = 0; line < s->nchannels * s->npol; line++) {
         if (!(e->seen[line] > 0)) continue;
         for (size_t d = 0; d < s->ndishes; d++)
-            if (e->power[line * s->ndishes + d] > 0)
-                sum += 1 - (double)e->lost[line * s->ndishes + d] / e->seen[line];
+            if (e->power[line * s->ndishes + d] > 0) sum += inject_there(s, e, line, d);
         all += (double)s->ndishes;
     }
     return all > 0 ? sum / all : 0;
@@ -166,11 +165,9 @@ static char *describe(const struct inject_planner *p, const struct inject_event 
         json_object_set_new(o, "end_sample", json_integer((json_int_t)e->end));
     }
     if (e->state == INJECT_INJECTED || e->state == INJECT_PARTLY) {
-        uint64_t clipped = 0;
-        for (size_t i = 0; i < e->nworkers; i++) clipped += e->clipped[i];
         json_object_set_new(o, "added", rounded(ledger_share_added(s, e)));
         json_object_set_new(o, "inputs", rounded(mean_there(s, e)));
-        json_object_set_new(o, "clipped", json_integer((json_int_t)clipped));
+        json_object_set_new(o, "clipped", json_integer((json_int_t)e->clipped));
         json_object_set_new(o, "beams", predicted(s, e));
     }
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;

@@ -270,20 +270,15 @@ static bool take_strength(const struct inject *s, struct inject_event *e)
 
 static bool take_memory(const struct inject *s, struct inject_event *e, unsigned nworkers)
 {
-    size_t C = s->nchannels, lines = C * s->npol, inputs = lines * s->ndishes,
-           length = burst_length(&e->burst);
+    size_t C = s->nchannels, lines = C * s->npol, length = burst_length(&e->burst);
     e->maker = calloc(nworkers, sizeof *e->maker);
-    e->clipped = calloc(nworkers, sizeof *e->clipped);
     e->first = calloc(C, sizeof *e->first);
     e->last = calloc(C, sizeof *e->last);
-    e->power = calloc(inputs, sizeof *e->power);
     e->measured = calloc(C, sizeof *e->measured);
-    e->lost = calloc(inputs, sizeof *e->lost);
     e->full = calloc(lines, sizeof *e->full);
     e->seen = calloc(lines, sizeof *e->seen);
-    bool good = e->maker != NULL && e->clipped != NULL && e->first != NULL && e->last != NULL &&
-                e->power != NULL && e->measured != NULL && e->lost != NULL && e->full != NULL &&
-                e->seen != NULL;
+    bool good = e->maker != NULL && e->first != NULL && e->last != NULL && e->measured != NULL &&
+                e->full != NULL && e->seen != NULL && inject_sums_make(s, e);
     for (unsigned i = 0; good && i < nworkers; i++, e->nworkers++)
         good = burst_maker_create(&e->maker[i], length);
     return good;
@@ -359,14 +354,12 @@ void inject_event_free(struct inject_event *e)
 {
     if (e == NULL) return;
     inject_gains_leave(e->gains);
+    inject_sums_free(e);
     for (size_t i = 0; i < e->nworkers; i++) burst_maker_free(&e->maker[i]);
     free(e->maker);
-    free(e->clipped);
     free(e->first);
     free(e->last);
-    free(e->power);
     free(e->measured);
-    free(e->lost);
     free(e->full);
     free(e->seen);
     free(e);

@@ -95,6 +95,12 @@ static void plan(struct inject_planner *p, struct inject_event *e)
 /* Settles the state of an event with which the stage has done, and tells of it. */
 static void conclude(struct inject_planner *p, struct inject_event *e)
 {
+    struct br_why why;
+    if (!inject_settle(p->s, e, &why)) { /* the run fails; the ledger's last line stays `scheduled` */
+        br_stage_warn(p->stage, "what became of injection '%s' is not known: %s", e->id, why.text);
+        inject_event_free(e);
+        return;
+    }
     double added = ledger_share_added(p->s, e);
     if (added > 0)
         e->state = added > 1 - 1e-6 ? INJECT_INJECTED : INJECT_PARTLY;
@@ -106,6 +112,7 @@ static void conclude(struct inject_planner *p, struct inject_event *e)
     ledger_tell(p, e);
     if (e->state == INJECT_REFUSED) br_stage_warn(p->stage, "injection '%s' is refused: %s", e->id, e->why);
     pthread_mutex_lock(&p->mutex);
+    p->clipped += e->clipped;
     close_open(p, e->id);
     pthread_mutex_unlock(&p->mutex);
     inject_event_free(e);
@@ -242,6 +249,7 @@ void inject_planner_stop(struct br_stage *stage, struct inject *s)
         pthread_mutex_destroy(&p->mutex);
         pthread_cond_destroy(&p->changed);
     }
+    br_stage_count_saturated(stage, p->clipped);
     if (p->nunsaved > 0)
         br_stage_warn(stage, "%zu lines of the ledger are lost: %s", p->nunsaved, p->trouble);
     if (p->fd >= 0) close(p->fd);
@@ -328,6 +336,8 @@ struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *
     if (trouble != NULL && p->disk_since != 0 && br_clock_ns() - p->disk_since < PATIENCE_NS) trouble = NULL;
     if (trouble != NULL || s->troubled) br_stage_trouble(stage, trouble);
     s->troubled = trouble != NULL;
+    br_stage_count_saturated(stage, p->clipped);
+    p->clipped = 0;
     pthread_mutex_unlock(&p->mutex);
     return list;
 }

@@ -38,6 +38,7 @@ struct inject_planner {
     struct inject_event *inbox;    /* new ones */
     struct inject_event *accepted; /* for the stage's thread, in order of `begin` */
     struct inject_event *finished; /* from the stage's thread */
+    uint64_t clipped;              /* by events that are over, not counted by the stage yet */
     uint64_t disk_since;           /* when the thread began to wait for the disk; 0: it does not */
     char trouble[200];             /* why the ledger cannot be written; "": it can */
     struct open open[INJECT_OPEN];
