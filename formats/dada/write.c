@@ -99,6 +99,14 @@ static int take_places(struct file_writer *w)
 
 /* --- the header ------------------------------------------------------------------------------------ */
 
+static void put_direction(struct dada_writer *to, const struct writer_direction *d)
+{
+    if (!d->known) return;
+    dada_put(to, "EVENT_AZEL", "%.7f,%.7f", d->azimuth_deg, d->altitude_deg);
+    if (isfinite(d->ra_deg)) dada_put(to, "EVENT_RADEC", "%.7f,%.7f", d->ra_deg, d->dec_deg);
+    if (d->name[0] != '\0') dada_put(to, "EVENT_SOURCE", "%s", d->name);
+}
+
 static void format_header(struct file_writer *w, struct dada_writer *to)
 {
     struct dada_out *d = w->state;
@@ -113,6 +121,7 @@ static void format_header(struct file_writer *w, struct dada_writer *to)
     dada_put(to, "EVENT_DM_ERROR", "%s", text_real_format(list, part->dm_error));
     if (isfinite(part->ref_mhz))
         dada_put(to, "EVENT_FREQ_REF_MHZ", "%s", text_real_format(list, part->ref_mhz));
+    put_direction(to, &part->direction);
     dada_put(to, "MISSING_SAMPLES", "%" PRIu64, w->lacking);
     for (size_t i = 0; i < part->ndishes; i++) { /* numbers in the stream of what stands in the file */
         char key[32];

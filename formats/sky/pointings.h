@@ -43,8 +43,8 @@ void br_pointings_enter(const struct br_motion *file, struct br_pointing *chain,
 /* None is left: for the owner's end. */
 void br_pointings_clear(const struct br_motion *file);
 
-/* The motion that holds at a base sample: `file`, or one that was entered, which is *held then, to be released
- * when the caller no longer needs it. */
+/* The motion that holds at a base sample: `file`, or one that was entered, which is *held then, to be
+ * released when the caller no longer needs it. */
 const struct br_motion *br_pointings_hold(const struct br_motion *file, uint64_t sample,
                                           struct br_pointing **held);
 void br_pointing_release(struct br_pointing *held); /* NULL is allowed */
