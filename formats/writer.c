@@ -1,6 +1,7 @@
 #include "formats/writer.h"
 
 #include "buffers/output.h"
+#include "formats/common/axes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -156,20 +157,11 @@ int writer_reserve(struct file_writer *w, uint64_t bytes)
 
 /* --- the four calls ------------------------------------------------------------------------------ */
 
-/* "time,freq,pol,dish" */
-static bool is_field(const struct br_array *array)
-{
-    static const char *const axes[] = {"time", "freq", "pol", "dish"};
-    bool same = array->naxes == 4;
-    for (unsigned i = 0; same && i < 4; i++) same = strcmp(array->axis[i].name, axes[i]) == 0;
-    return same;
-}
-
 int writer_takes(const struct writer_format *format, const struct br_stream *s, struct br_error *error)
 {
     char text[160];
     if (format->everything || format->arrays) return BR_OK;
-    bool field = is_field(&s->array), wide = s->array.dtype == BR_INT8X2;
+    bool field = axes_are(&s->array, "time,freq,pol,dish"), wide = s->array.dtype == BR_INT8X2;
     if (!field || (s->array.dtype != BR_INT4X2 && !(wide && format->wide)))
         return br_fail(error, BR_E_INVALID,
                        "its input is %s; it needs E[time][freq][pol][dish] in int4x2%s for the format %s%s",

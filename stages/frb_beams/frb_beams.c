@@ -132,10 +132,7 @@ static int configure(struct br_stage *stage, void *self)
     fb->formed = *out;
     if (strcmp(fb->incoherent, "append") == 0) br_directions_append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
-    struct br_error error = {0};
-    if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    return BR_OK;
+    return br_output_array(stage, out, BR_F16, "freq,time,beam", lengths);
 }
 
 /* Validity, of one step more beside a loss, and the directions that steering uploads at most. */

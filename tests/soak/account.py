@@ -36,7 +36,7 @@ def counts_of(text):
 def seam(sample, off):
     """The first sample that is counted right, when the sources are found to be at `sample`, which was off:
     the frames before it were open already."""
-    return (max(sample, sample - off) // node.FRAME + 1) * node.FRAME
+    return (max(sample, sample - off) // boards.FRAME + 1) * boards.FRAME
 
 
 class Run:
@@ -165,20 +165,12 @@ def read_sources(run, directory, epoch_ns):
     return None
 
 
-class Sent:
-    def __init__(self, path):
-        with np.load(path) as z:
-            self.state, self.start, self.end = z["state"], int(z["start"]), int(z["end"])
-            self.by_board, self.count = z["by_board"], json.loads(str(z["count"]))
-        self.packets = sum(self.count[k] for k in ("genuine", "copies", "twins", "noise"))
-
-
 def balance_of_slots(sent, processes, wrong):
     """Every slot of every board has one fate. Returns {fate: [board]}."""
     zero = lambda: np.zeros(boards.BOARDS, np.int64)
     fate = {k: zero() for k in ("slots", "board silent", "lost on the way", "taken", "taken from a twin",
                                 "lost in the node", "no pipeline")}
-    here = sent.state[:, sent.start:sent.end]
+    here = sent.state[:, sent.start:sent.stop]
     was_sent = (here & boards.SENT) > 0
     fate["slots"] += here.shape[1]
     fate["board silent"] += ((here & boards.DEAD) > 0).sum(1)
@@ -269,7 +261,8 @@ def check_dumps(soak, sent, processes, wrong):
             keys = dict(line.split(None, 1) for line in data[:4096].decode().split("\0")[0].splitlines()
                         if len(line.split(None, 1)) == 2)
             first, samples = int(keys["SAMPLE0"]), int(keys["SAMPLES"])
-            body = np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"])).reshape(samples, 2, 16)
+            body = np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"]))
+            body = body.reshape(samples, boards.BOARDS, boards.INPUTS)
             f = int(channel["channel"])
             at_ns = int(keys["EPOCH_NS"]) + (first + np.arange(samples)) * boards.SAMPLE_NS - soak.epoch_ns
             slot, within = at_ns // boards.SLOT_NS, at_ns % boards.SLOT_NS // boards.SAMPLE_NS
@@ -279,24 +272,21 @@ def check_dumps(soak, sent, processes, wrong):
                           for a, b, off in r.off + [(r.clock_from, None, 0)])
             if inexact:
                 continue
-            for board in range(boards.BOARDS):
-                want = table[boards.which_payload(slot, board), f, within]
-                here = body[:, board // 4, board % 4 * 4:board % 4 * 4 + 4]
-                good = (here == want).all(1) | ~here.any(1)
-                known = (sent.state[board, slot] & (boards.SENT | boards.TWIN)) > 0
-                if not good.all() or (here.any(1) & ~known).any():
-                    wrong.append(f"dump {event}, channel {f}, board {board}: {(~good).sum()} of {samples} "
-                                 "samples are not what was sent then")
+            every = np.arange(boards.BOARDS)
+            want = table[boards.which_payload(slot[:, None], every), f, within[:, None]]
+            here, known = body.any(2), (sent.state[every, slot[:, None]] & (boards.SENT | boards.TWIN)) > 0
+            bad = (here & ((body != want).any(2) | ~known)).sum(0)
+            wrong += [f"dump {event}, channel {f}, board {board}: {bad[board]} of {samples} samples are not "
+                      "what was sent then" for board in np.flatnonzero(bad)]
             n += samples
     return n
 
 
 def check_updates(soak, wrong):
     """The journal has the updates that were acknowledged last. Returns how many it has."""
-    import yaml
     held = soak.requests.held
     with open(soak.path("journal.yaml")) as f:
-        listed = (yaml.safe_load(f) or {}).get("updates") or []
+        listed = [json.loads(line[2:]) for line in f if line.startswith("- {")]
     for (stage, key), (value, name) in held.items():
         now = next((u["stages"][stage][key] for u in listed if key in u["stages"].get(stage, {})), None)
         if now != value and now != soak.requests.unsure.get((stage, key)):
@@ -376,7 +366,7 @@ def recoveries(soak):
 def account(soak, limit_s):
     wrong = list(soak.doing.said) + list(soak.requests.said)
     processes, peers = read_log(soak.path("node.log"))
-    sent = Sent(soak.path("sent.npz"))
+    sent = soak.boards
     for run in (r for p in processes for r in p):
         run.failed = not run.balanced
         if run.start_ns is not None:
@@ -400,6 +390,7 @@ def account(soak, limit_s):
         "seed": soak.seed, "seconds": soak.seconds,
         "faults": [{"kind": f.kind, "at": round(f.begun, 2), "end": round(f.ended, 2)} for f in soak.plan],
         "boards": {k: v.tolist() for k, v in slots.items()}, "packets": packets, "sent": sent.count,
+        "sent_late_s": sent.latest * boards.SLOT_NS * 1e-9,
         "unexplained": unexplained, "processes": len(processes),
         "pipelines": sum(r.first is not None for p in processes for r in p),
         "resets": sum(r.resets for p in processes for r in p),
@@ -407,6 +398,6 @@ def account(soak, limit_s):
         "dumped_samples": check_dumps(soak, sent, processes, wrong), "journal": check_updates(soak, wrong),
         "recoveries": back, "slopes": [
             {"minutes": (rows[-1]["t"] - rows[0]["t"]) / 60,
-             **{k: slope(rows, k) for k in ("rss", "locked", "fds", "threads")}}
+             **{k: slope(rows, k) for k in ("rss", "locked", "fds", "threads", "gpu") if k in rows[0]}}
             for rows in stretches(soak.watch.rows)],
         "rows": soak.watch.rows, "wrong": wrong}

@@ -113,8 +113,10 @@ int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t 
     return status == 0 ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
 
-int br_coherent_prepare(struct br_stage *stage, struct br_coherent *fresh, const struct br_coherent *now)
+int br_coherent_prepare(struct br_stage *stage, void *with, const void *self)
 {
+    struct br_coherent *fresh = with;
+    const struct br_coherent *now = self;
     struct br_why why = {""};
     enum br_backend backend;
     int status = br_stage_backend_aside(stage, now->cuda, &backend, &fresh->cuda);
@@ -124,8 +126,10 @@ int br_coherent_prepare(struct br_stage *stage, struct br_coherent *fresh, const
     return status == BR_OK ? start_moving(stage, fresh, now->cuda) : status;
 }
 
-void br_coherent_commit(struct br_coherent *now, struct br_coherent *with)
+void br_coherent_commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
+    (void)stage, (void)sample;
+    struct br_coherent *now = self, *with = fresh;
     br_baseband_exchange(now->plan, with->plan);
     BR_EXCHANGE(struct br_moving *, now, with, moving);
     now->rule = with->rule;
@@ -133,9 +137,11 @@ void br_coherent_commit(struct br_coherent *now, struct br_coherent *with)
     now->interval = UINT64_MAX;
 }
 
-void br_coherent_discard(struct br_coherent *fresh)
+void br_coherent_discard(struct br_stage *stage, void *fresh)
 {
-    br_moving_destroy(fresh->moving);
-    br_baseband_destroy(fresh->plan);
-    br_cuda_destroy(fresh->cuda);
+    (void)stage;
+    struct br_coherent *c = fresh;
+    br_moving_destroy(c->moving);
+    br_baseband_destroy(c->plan);
+    br_cuda_destroy(c->cuda);
 }

@@ -63,10 +63,10 @@ void br_coherent_stop(struct br_stage *stage, struct br_coherent *c);
 int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t sample, uint64_t end,
                         uint64_t *until);
 
-/* The stage's prepare, commit and discard. */
+/* The stage's prepare, commit and discard, for stages whose struct begins with a br_coherent. */
 extern const char *const br_coherent_updates[];
-int br_coherent_prepare(struct br_stage *stage, struct br_coherent *fresh, const struct br_coherent *now);
-void br_coherent_commit(struct br_coherent *now, struct br_coherent *with);
-void br_coherent_discard(struct br_coherent *fresh);
+int br_coherent_prepare(struct br_stage *stage, void *fresh, const void *self);
+void br_coherent_commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample);
+void br_coherent_discard(struct br_stage *stage, void *fresh);
 
 #endif
