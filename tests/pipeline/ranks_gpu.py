@@ -2,7 +2,6 @@
 bits as one rank, what a rank lacks is missing, and a rank that is killed ends the other one."""
 import os
 import signal
-import socket
 import subprocess
 import time
 
@@ -11,6 +10,7 @@ import numpy as np
 import harness
 import ranks_common as mpi
 from ranks import FRB, VOLTAGE, inputs, pipeline, products, record
+from wires_common import free_port
 
 
 def require_gpus():
@@ -24,10 +24,7 @@ def require_gpus():
 
 
 def start(d, n, name="pipeline.yaml"):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    jobs = []
+    port, jobs = free_port(), []
     for r in range(n):
         env = {**os.environ, "RANK": str(r), "RANKS": str(n), "LOCAL_RANK": str(r), "NCCL_NVLS_ENABLE": "0"}
         jobs.append(
