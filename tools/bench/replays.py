@@ -102,8 +102,8 @@ def main():
             copies, rates = bare(a, n), replay(a, d, paths[:n])
             limit = min(copies, reads or copies)
             each = ", ".join(f"{r:.1f}" for r in rates)
-            print(f"  {n:4}  {copies:6.1f} GB/s  {sum(rates):6.1f} ({each}): {sum(rates) / copies:.2f} of the "
-                  f"copies, {sum(rates) / limit:.2f} of the limit", flush=True)
+            print(f"  {n:4}  {copies:6.1f} GB/s  {sum(rates):6.1f} ({each}): {sum(rates) / copies:.2f} of "
+                  f"the copies, {sum(rates) / limit:.2f} of the limit", flush=True)
 
 
 if __name__ == "__main__":
