@@ -289,12 +289,6 @@ static int close_all(struct file_writer *w)
     return status;
 }
 
-const struct writer_format chime_files = {.name = "chime",
-                                          .suffix = "h5",
-                                          .size = sizeof(struct chime_out),
-                                          .says_missing = true,
-                                          .says_sideband = true,
-                                          .refuses = refuses,
-                                          .open = open_all,
-                                          .put = put,
-                                          .close = close_all};
+const struct writer_format chime_files =
+    WRITER_FORMAT("chime", "h5", chime_out, .says_missing = true, .says_sideband = true, .refuses = refuses,
+                  .open = open_all, .close = close_all);

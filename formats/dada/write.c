@@ -395,10 +395,5 @@ static int close_all(struct file_writer *w)
     return status;
 }
 
-const struct writer_format dada_files = {.name = "dada",
-                                         .suffix = "dada",
-                                         .size = sizeof(struct dada_out),
-                                         .everything = true,
-                                         .open = open_all,
-                                         .put = put,
-                                         .close = close_all};
+const struct writer_format dada_files =
+    WRITER_FORMAT("dada", "dada", dada_out, .everything = true, .open = open_all, .close = close_all);

@@ -167,12 +167,6 @@ static int stop(struct file_writer *f)
     return status != BR_OK ? status : told;
 }
 
-const struct writer_format vdif_files = {.name = "vdif",
-                                         .size = sizeof(struct vdif_out),
-                                         .suffix = "vdif",
-                                         .arrays = true,
-                                         .says_missing_rows = true,
-                                         .refuses = refuses,
-                                         .open = start,
-                                         .put = put,
-                                         .close = stop};
+const struct writer_format vdif_files =
+    WRITER_FORMAT("vdif", "vdif", vdif_out, .arrays = true, .says_missing_rows = true, .refuses = refuses,
+                  .open = start, .close = stop);
