@@ -6,6 +6,7 @@ import threading
 import time
 
 import boards
+import faults
 import node
 
 UPDATE_S, DUMP_S = 3, 10
@@ -47,9 +48,13 @@ class Requests:
                 self.scrape()
 
     def fill(self):
-        """So many updates that the node's lists of the latest ones are full: they grow until then."""
+        """So many updates and clients that the node has held as much as it does at most: its lists of the
+        latest updates grow until they are full."""
         for stage, key, values in FILLING * LISTED:
             self.send_update(stage, key, self.rng.choice(values))
+        clients = faults.Fault("http_half_open", 0, 0)
+        self.soak.doing.begin_http_half_open(clients)
+        self.soak.doing.end_http_half_open(clients)
 
     def scrape(self):
         code, text = node.ask("/metrics")
