@@ -46,15 +46,15 @@ static int begin(struct scan *s, const char *path, const struct chime_file *f)
     s->like = *f;
     snprintf(text, sizeof text, "%.6f", f->delta_time * 1e9);
     if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s: delta_time: %s", path, error.text);
+        return caller_refuse(s->caller, "%s: delta_time: %s", path, error.text);
     /* a double: to its digits */
     double precision = rounding * 1e9 * f->delta_time;
     if (hints_sample(hints, path, "delta_time", &s->sample_ns, precision, &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s", error.text);
+        return caller_refuse(s->caller, "%s", error.text);
     s->have_epoch = epoch_of(s, f, &s->epoch_ns);
     if (!s->have_epoch && !hints->have_epoch)
-        return caller_fail_at(
-            s->caller, "files",
+        return caller_refuse(
+            s->caller,
             "%s: no attribute time0_ctime, so its time is not known; give `stream: {epoch_ns: ...}`", path);
     return BR_OK;
 }
@@ -73,8 +73,8 @@ static int check_alike(struct scan *s, const char *path, const struct chime_file
         fabs((double)(epoch - s->epoch_ns)) > 0.5e9 * f->delta_time)
         what = "epoch (time0_ctime less time0_fpga_count samples)";
     if (what == NULL) return BR_OK;
-    return caller_fail_at(s->caller, "files", "%s has another %s than %s; expected files of one event", path,
-                          what, s->e->files.path[0]);
+    return caller_refuse(s->caller, "%s has another %s than %s; expected files of one event", path, what,
+                         s->e->files.path[0]);
 }
 
 static int add_file(struct scan *s, size_t file, const struct chime_file *f)
@@ -110,7 +110,7 @@ static int add_files(struct scan *s)
     struct chime_file *f = calloc(list->count, sizeof *f);
     if (f == NULL) return caller_no_memory(s->caller, list->count * sizeof *f);
     int status = chime_open(f, (const char *const *)list->path, list->count, &error);
-    if (status != BR_OK) status = caller_fail_at(s->caller, "files", "%s", error.text);
+    if (status != BR_OK) status = caller_refuse(s->caller, "%s", error.text);
     for (size_t i = 0; i < list->count && status == BR_OK; i++)
         f[i].chunks.chunk = caller_keep(s->caller, f[i].chunks.chunk,
                                         f[i].chunks.down * f[i].chunks.across * sizeof *f[i].chunks.chunk);
@@ -141,7 +141,7 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
     if (!s.have_epoch)
         s.epoch_ns = hints->epoch_ns;
     else if (hints_epoch(hints, files->path[0], "time0_ctime", &s.epoch_ns, CLOCK_NS, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     e->stream.epoch_ns = s.epoch_ns;
     status = extents_elements(caller, files->path[0], s.like.chunks.columns, 0, &e->npol, &e->ndish);
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = e->ndish;

@@ -2,6 +2,8 @@
 #include "stages/unpack/unpack.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/packet.h"
+#include "stages/common/stage/shape.h"
 #include "stages/unpack_description.h"
 
 #include <string.h>
@@ -15,7 +17,7 @@ static const struct br_param params[] = {
     PARAM(CHOICE, struct unpack, order,
           "what the number of an input means (inputs are counted source after source, and in a source as its "
           "packets have them): pol x dishes + dish, or dish x pols + pol",
-          .def = "pol_dish", .choices = unpack_orders),
+          .def = "pol_dish", .choices = packet_orders),
     PARAM(INTS, struct unpack, positions,
           "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
           "that no input has are zero",
@@ -58,20 +60,13 @@ static int check_sums(struct br_stage *stage, const struct unpack *u)
 static int describe(struct br_stage *stage, const struct unpack *u, unsigned i)
 {
     struct br_stream *out = br_stage_output(stage, i);
-    struct br_error error = {0};
     size_t F = u->layout->nchannels, T = u->layout->frame_samples, P = u->npol, D = u->ndish;
-    int status;
     out->packets = NULL;
     out->side.naxes = 0;
-    if (i == 0) {
-        status = br_array_init(&out->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){T, F, P, D}, &error);
-    } else {
-        size_t blocks = T / (size_t)u->sums;
-        status = br_array_init(&out->array, BR_UINT32, "time,freq,moment,pol,dish",
-                               (size_t[]){blocks, F, BR_UNPACK_SUMS, P, D}, &error);
-        out->zone[0].downsample = (unsigned)u->sums;
-    }
-    return status == BR_OK ? BR_OK : br_stage_fail(stage, error.status, "%s", error.text);
+    if (i == 0) return br_output_array(stage, out, BR_INT4X2, "time,freq,pol,dish", (size_t[]){T, F, P, D});
+    out->zone[0].downsample = (unsigned)u->sums;
+    return br_output_array(stage, out, BR_UINT32, "time,freq,moment,pol,dish",
+                           (size_t[]){T / (size_t)u->sums, F, BR_UNPACK_SUMS, P, D});
 }
 
 static int configure(struct br_stage *stage, void *self)

@@ -2,11 +2,14 @@
 
 
 def text(r):
+    if len(r["boards"]["slots"]) > 16:
+        r["boards"] = {name: [sum(row)] for name, row in r["boards"].items()}
     lines = [f"soak: seed {r['seed']}, {r['seconds']:g} s, {len(r['faults'])} faults, {r['processes']} "
              f"processes, {r['pipelines']} pipelines, {r['resets']} resets", "",
              "packets of each board" + "".join(f"{b:>10}" for b in range(len(r["boards"]["slots"])))]
     lines += [f"  {name:<19}" + "".join(f"{n:>10}" for n in row) for name, row in r["boards"].items()]
-    lines += ["", "sent: " + ", ".join(f"{n} {k}" for k, n in r["sent"].items()),
+    lines += ["", f"the F-engine was {r['sent_late_s'] * 1e3:.0f} ms late at most",
+              "sent: " + ", ".join(f"{n} {k}" for k, n in r["sent"].items()),
               "what became of them: " + ", ".join(f"{n} {k}" for k, n in r["packets"].items() if n),
               f"lost without a reason: {r['unexplained']}", ""]
     for n, peer in enumerate(r["receivers"]):

@@ -9,6 +9,7 @@ import boards
 import node
 
 UPDATE_S, DUMP_S = 3, 10
+AGO_S, LONG_S = ((0.1, 0.4), (0.001, 0.004)) if boards.CHORD else ((0.5, 2.5), (0.05, 0.4))
 
 
 class Requests:
@@ -54,7 +55,7 @@ class Requests:
     def draw_update(self):
         r = self.rng
         return r.choice((
-            ("flag", "bad_inputs", sorted(r.sample(range(32), r.randrange(4)))),
+            ("flag", "bad_inputs", sorted(r.sample(range(boards.BOARDS * boards.INPUTS), r.randrange(4)))),
             ("flag", "threshold_sigma", [r.randrange(5, 9), r.randrange(5, 9)]),
             ("upchannelize", "gain", r.choice((1.5, 2, 2.5))),
             ("frb_grid", "threshold", r.choice((0.25, 0.5, 0.75))),
@@ -64,9 +65,9 @@ class Requests:
         r = self.rng
         return r.choice((
             b"{", b"[]", b"", b"\0" * 100, b'{"at": {"sample": -1}, "stages": {"flag": {"bad_inputs": [1]}}}',
-            b'{"stages": {"flag": {"bad_inputs": [99]}}}', b'{"stages": {"nobody": {"x": 1}}}',
+            b'{"stages": {"flag": {"bad_inputs": [9999]}}}', b'{"stages": {"nobody": {"x": 1}}}',
             b'{"stages": {"upchannelize": {"gain": "loud"}}}', b'{"stages": {"frb_grid": {"threshold": 7}}}',
-            b'{"stages": {"capture": {"absent": [77]}}}', b'{"at": "noon", "stages": {"flag": {}}}',
+            b'{"stages": {"capture": {"absent": [777]}}}', b'{"at": "noon", "stages": {"flag": {}}}',
             b'{"stages": {"flag": {"bad_inputs": [1]}, "frb_grid": {"threshold": -1}}}',
             b'{"stages": {"frb_beams": {"beams": {"grid": [3, 3], "spacing_deg": 1}}}}'))
 
@@ -111,8 +112,8 @@ class Requests:
             if code not in (0, 400, 409, 503) and not (code == 202 and body.get("start") != "yesterday"):
                 self.said.append(f"the absurd dump {body} is answered by {code} {text}")
             return
-        body = {"id": event, "start": {"time_ns": now_ns - int(r.uniform(0.5, 2.5) * 1e9)},
-                "duration_s": r.uniform(0.05, 0.4)}
+        body = {"id": event, "start": {"time_ns": now_ns - int(r.uniform(*AGO_S) * 1e9)},
+                "duration_s": r.uniform(*LONG_S)}
         code, text = node.ask("/v1/dump", json.dumps(body))
         if code == 202:
             self.count["dumps_taken"] += 1
