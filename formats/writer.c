@@ -23,27 +23,6 @@ const struct writer_format *writer_format_of(const char *name)
 
 /* --- for the formats ----------------------------------------------------------------------------- */
 
-int writer_refuse(struct file_writer *w, const char *at, const char *format, ...)
-{
-    char text[BR_ERROR_LENGTH];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    w->at = at;
-    return br_fail(&w->error, BR_E_INVALID, "%s", text);
-}
-
-void writer_loses(struct file_writer *w, const char *format, ...)
-{
-    size_t used = strlen(w->losses);
-    if (used > 0 && used + 2 < sizeof w->losses) used += (size_t)sprintf(w->losses + used, "; ");
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->losses + used, sizeof w->losses - used, format, args);
-    va_end(args);
-}
-
 void writer_note(struct file_writer *w, const char *format, ...)
 {
     char text[BR_ERROR_LENGTH];
@@ -196,7 +175,7 @@ int writer_refuses(struct file_writer *w)
     if (status != BR_OK || w->losses[0] == '\0' || w->lossy) return status;
     return writer_refuse(w, "format",
                          "in the format %s would be lost: %s; `lossy: true` writes it nevertheless",
-                         w->format->name, w->losses);
+                         w->format->name, w->losses + 2);
 }
 
 int writer_open(struct file_writer *w)

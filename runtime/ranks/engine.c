@@ -2,13 +2,13 @@
 #include "runtime/ranks/engine.h"
 
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 #include "runtime/base/beside.h"
 #include "runtime/ranks/mpi_plugin.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,11 +186,7 @@ int engine_create(struct engine **result, struct engine_self *self,
     pthread_mutex_init(&engine->calls, NULL);
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->answered, NULL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&engine->thread, NULL, run, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failure = br_thread_start(&engine->thread, run, engine);
     if (failure != 0) {
         free(engine);
         *result = NULL;

@@ -2,6 +2,7 @@
 #include "stages/unpack/unpack.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/packet.h"
 #include "stages/common/stage/shape.h"
 #include "stages/unpack_description.h"
 
@@ -16,7 +17,7 @@ static const struct br_param params[] = {
     PARAM(CHOICE, struct unpack, order,
           "what the number of an input means (inputs are counted source after source, and in a source as its "
           "packets have them): pol x dishes + dish, or dish x pols + pol",
-          .def = "pol_dish", .choices = unpack_orders),
+          .def = "pol_dish", .choices = packet_orders),
     PARAM(INTS, struct unpack, positions,
           "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
           "that no input has are zero",

@@ -28,8 +28,6 @@ struct unpack {
     unsigned nplans;
 };
 
-extern const char *const unpack_orders[]; /* "pol_dish", "dish_pol", NULL */
-
 /* Fills in npol, ndish and the inputs' tables. Status; a failure is the stage's and names the parameter. */
 int unpack_place_inputs(struct br_stage *stage, struct unpack *u);
 
