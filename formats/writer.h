@@ -69,6 +69,13 @@ struct writer_host {
     size_t updates_room; /* bytes that a header keeps for them, at most WRITER_UPDATES; 0: there are none */
 };
 
+/* Where an event comes from, when it begins. NAN: not known. */
+struct writer_direction {
+    bool known;
+    char name[64]; /* of the source; "": none */
+    double azimuth_deg, altitude_deg, ra_deg, dec_deg;
+};
+
 /* A part of a stream that is cut out into one file: its name and span are known before its data come. Samples
  * of the span that do not come are missing in the file. */
 struct writer_window {
@@ -79,8 +86,9 @@ struct writer_window {
     uint64_t event;      /* which event it is of, */
     double dm, dm_error; /* and along which sweep: pc cm^-3, */
     double ref_mhz;      /* infinite: none */
-    const size_t *dish;  /* [ndishes] the stream's dishes that are in the file, of `all_dishes`; */
-    size_t ndishes;      /* 0: all of them */
+    struct writer_direction direction;
+    const size_t *dish; /* [ndishes] the stream's dishes that are in the file, of `all_dishes`; */
+    size_t ndishes;     /* 0: all of them */
     size_t all_dishes;
 };
 

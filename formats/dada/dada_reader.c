@@ -63,6 +63,10 @@ static int describe_files(struct caller *caller, const struct file_list *files, 
         if (recording_same(&file[0].recording, files->path[0], &file[i].recording, files->path[i], &error) !=
             BR_OK)
             return caller_refuse(caller, "%s", error.text);
+        struct br_stream *all = &file[0].recording.stream;
+        if (file[i].recording.stream.beams != NULL || all->beams == NULL) continue;
+        all->beams = NULL; /* they were pointed elsewhere in between */
+        all->beams_x = all->beams_y = 0;
     }
     return BR_OK;
 }

@@ -135,7 +135,7 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
     if (s->telescope != NULL) recording_put_telescope(w, s->telescope);
     if (s->beams != NULL && s->nbeams > 0) {
         if (s->beams_x > 0) dada_put(w, "BEAMS_GRID", "%zu,%zu", s->beams_x, s->beams_y);
-        if (!beams_move(s))
+        if (file->beams_start == NULL && !beams_move(s))
             dada_put_reals(w, "BEAMS_XY", &s->beams[0].x, 2 * s->nbeams); /* struct br_beam is two doubles */
     }
     if (file->beams_start != NULL) dada_put_reals(w, "BEAMS_START", file->beams_start, 2 * s->nbeams);

@@ -1,6 +1,6 @@
 /* inject.h - adds bursts to an electric field of 4 bits.
  *
- *   e      uint8 int4+4 [time][line][dish]   the field, changed in place; a line is a channel and polarisation
+ *   e      uint8 int4+4 [time][line][dish]   the field, in place; a line is a channel and polarisation
  *   field  float32 [time][2]                 of the burst in one line, in units of its amplitude
  *   input  float32 [dish][3]                 phase and gain of each input
  *
@@ -9,9 +9,9 @@
  *
  *   E[t][l][d] += round(n + A (u_d z[t])) for each component,  n in [-1/2, 1/2) about the level
  *
- * where z is the field, u_d the input's phase and inverse gain, and A^2 = flux / 2 times the mean noise of the
- * inputs. The field then has the distribution that it would have if the burst had come from the sky. A level
- * that the burst does not change comes back bit for bit. The result is clamped to [-7, 7].
+ * where z is the burst's field, u_d the input's phase and inverse gain, and A^2 = flux / 2 times the mean
+ * noise of the inputs. The field then has the distribution that it would have if the burst had come from the
+ * sky. A level that the burst does not change comes back bit for bit. The result is clamped to [-7, 7].
  *
  * The noise of each input is that of up to 512 samples before the burst, which are measured first. An input
  * that did not arrive has zeros: nothing is added within a run of at least 8 zeros, seen within one frame.
@@ -93,8 +93,8 @@ struct br_inject_piece {
     uint32_t segment, ends; /* set by the call */
 };
 
-/* For BR_CPU: measures the noise; adds a piece, all of a line's samples in the frame. A field that is NAN marks
- * a missing sample, which is left alone. Jobs of different lines may run at a time. */
+/* For BR_CPU: measures the noise; adds a piece, all of a line's samples in the frame. A field that is NAN
+ * marks a missing sample, which is left alone. Jobs of different lines may run at a time. */
 void br_inject_measure(const struct br_inject *plan, const struct br_inject_frame *frame,
                        const struct br_inject_noise *noise);
 void br_inject_add(const struct br_inject *plan, unsigned worker, const struct br_inject_frame *frame,

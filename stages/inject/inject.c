@@ -13,15 +13,14 @@
 
 #define BURST(KEY, ...) PARAM(REAL, struct inject_burst, KEY, __VA_ARGS__)
 static const struct br_param burst_fields[] = {
+    BR_TOWARDS_PARAMS,
     PARAM(STRING, struct inject_burst, id, "name of the event in the ledger", .required = true),
     PARAM(
         INT, struct inject_burst, sample,
         "when its maximum, before scattering, arrives at at_mhz; at no frequency may it have passed already",
         .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
-    PARAM(REALS, struct inject_burst, xy, "[x, y]: direction cosines to the north (m) and to the east (n)",
-          .min_count = 2, .max_count = 2, .min = -1, .max = 1),
-    PARAM(INT, struct inject_burst, beam, "instead: towards this beam of the pipeline", .def = "-1",
-          .min = -1, .max = 1 << 20),
+    PARAM(INT, struct inject_burst, beam, "instead of a direction: towards this beam of the pipeline",
+          .def = "-1", .min = -1, .max = 1 << 20),
     BURST(dm, "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz", .required = true,
           .min = 0, .max = 1e5, .unit = "pc cm^-3"),
     BURST(width_s, "full width at half maximum of its Gaussian profile", .required = true, .min = 1e-9,
@@ -40,6 +39,7 @@ static const struct br_param burst_fields[] = {
 };
 
 #define RANGE(KEY, ...) PARAM(REALS, struct inject_schedule, KEY, __VA_ARGS__, .min_count = 1, .max_count = 2)
+static const struct br_param towards_fields[] = {BR_TOWARDS_PARAMS, {0}};
 static const struct br_param schedule_fields[] = {
     PARAM(REAL, struct inject_schedule, per_hour,
           "bursts in an hour: one in each 1 / per_hour of it, at random", .required = true, .min = 1e-3,
@@ -48,9 +48,11 @@ static const struct br_param schedule_fields[] = {
           .def = "0", .min = 0, .max = 9e15),
     PARAM(INTS, struct inject_schedule, beams, "beams of the pipeline to aim at; default all", .min = 0,
           .max = 1 << 20),
+    PARAM(MAPS, struct inject_schedule, towards, "instead of beams: directions to choose from",
+          .fields = towards_fields, .size = sizeof(struct br_towards), .max_count = 10000),
     PARAM(REAL, struct inject_schedule, radius,
-          "how far from the beam's centre they may be; without beams: from the zenith", .def = "0", .min = 0,
-          .max = 1, .unit = "direction cosine"),
+          "how far from there they may be; where there are neither beams nor directions: from the zenith",
+          .def = "0", .min = 0, .max = 1, .unit = "direction cosine"),
     RANGE(snr, "[least, most] of the S/N, as in bursts", .def = "[10, 50]", .min = 1e-3, .max = 1e6),
     RANGE(dm, "[least, most]", .required = true, .min = 0, .max = 1e5, .unit = "pc cm^-3"),
     RANGE(width_s, "[least, most]", .required = true, .min = 1e-9, .max = 10, .unit = "s"),
@@ -63,8 +65,8 @@ static const struct br_param params[] = {
           .required = true),
     PARAM(
         MAPS, struct inject, bursts,
-        "list of {id, sample, xy or beam, dm, width_s, scattering_s, fluence_s or snr, index, at_mhz}; an id "
-        "that the ledger has is not injected again",
+        "list of {id, sample, one of xy, azel, radec, name and beam, dm, width_s, scattering_s, fluence_s or "
+        "snr, index, at_mhz}; an id that the ledger has is not injected again",
         .fields = burst_fields, .size = sizeof(struct inject_burst), .max_count = 10000),
     PARAM(MAP, struct inject, schedule,
           "bursts at random; where a range is positive, its logarithm is uniform", .fields = schedule_fields,

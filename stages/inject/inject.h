@@ -11,6 +11,7 @@
 #include "kernels/inject/inject.h"
 #include "runtime/stage.h"
 #include "stages/common/sky/burst.h"
+#include "stages/common/sky/towards.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -25,9 +26,9 @@ enum {
 /* --- parameters --- */
 
 struct inject_burst {
+    struct br_towards towards; /* the first member: BR_TOWARDS_PARAMS */
     const char *id;
     int64_t sample, beam;
-    struct br_reals xy;
     double dm, width_s, scattering_s, fluence_s, snr, index, at_mhz;
 };
 
@@ -35,6 +36,7 @@ struct inject_schedule {
     double per_hour, radius;
     int64_t seed;
     struct br_ints beams;
+    struct br_maps towards;
     struct br_reals snr, dm, width_s, scattering_s, index;
 };
 
@@ -54,11 +56,14 @@ struct inject_event {
     char id[INJECT_ID], why[240];
     enum inject_state state;
     uint64_t sample; /* of the maximum at ref_mhz */
+    /* Where it comes from: from the beam's or the source's direction, until it is accepted. */
     double x, y, wanted_snr, fluence_s, index;
-    int64_t beam; /* whose direction it has; -1: none */
+    int64_t beam; /* -1: none */
+    struct sky_source source;
     struct burst_params burst;
     struct inject_gains *gains; /* NULL: all are 1 */
-    uint64_t begin, end;        /* base samples that it touches, with those before it that show the noise */
+    uint64_t begin, end;        /* base samples that it touches, with those before it that show the noise;
+                                 * known from the start */
 
     /* made when it is accepted; add.c */
     size_t nworkers;
@@ -92,6 +97,7 @@ struct inject {
     size_t nchannels, npol, ndishes;
     double sample_s, top_mhz, low_mhz, high_mhz; /* the band; the centre of the highest channel */
     const struct br_stream *stream;
+    const struct apparent_site *site; /* NULL: not known, and nothing is followed */
     size_t nproducts;
     struct inject_product product[INJECT_PRODUCTS];
     int16_t *normal; /* [GAUSSIAN_ENTRIES] */
@@ -107,8 +113,9 @@ struct inject {
 
 /* --- plan.c: events from parameters --- */
 
-/* Checks what does not depend on the pipeline: errors are the stage's, at `bursts` or `schedule`. */
-int inject_check(struct br_stage *stage, const struct inject *s);
+/* Checks what does not depend on the pipeline, and finds the site. Errors are the stage's, at `bursts` or
+ * `schedule`. */
+int inject_check(struct br_stage *stage, struct inject *s);
 
 /* Events of the parameter `bursts`, in its order; NULL: there are none, or no memory (*failed). */
 struct inject_event *inject_events(const struct inject *s, bool *failed);
@@ -171,7 +178,8 @@ void inject_planner_add(struct inject *s, struct inject_event *events, uint64_t 
 void inject_planner_exchange(struct inject *s, struct inject_gains **gains);
 
 /* For a frame [first, end): the events that begin before `end`, as far as the ledger has them; from now on
- * none is accepted that does. Waits while the thread works, but not for a disk that hangs. */
+ * none is accepted that does. Waits for the thread only with events that are due, and not for a disk that
+ * hangs. */
 struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *s, uint64_t first,
                                          uint64_t end);
 

@@ -79,6 +79,7 @@ static bool append(struct inject_planner *p, const char *text)
     if (p->fd >= 0 && done < length && done > 0 && ftruncate(p->fd, before) != 0) done = 0;
     pthread_mutex_lock(&p->mutex);
     p->disk_since = 0;
+    p->looks = 0;
     snprintf(p->trouble, sizeof p->trouble, "%s", why);
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->mutex);
@@ -158,6 +159,11 @@ static char *describe(const struct inject_planner *p, const struct inject_event 
     /* JSON has no NaN: a beam below the horizon has no direction */
     if (!isnan(e->x)) json_object_set_new(o, "xy", json_pack("[ff]", e->x, e->y));
     if (e->beam >= 0) json_object_set_new(o, "beam", json_integer(e->beam));
+    if (e->source.kind == SKY_RADEC)
+        json_object_set_new(o, "radec_deg",
+                            json_pack("[ff]", e->source.ra * 180 / M_PI, e->source.dec * 180 / M_PI));
+    if (e->source.kind == SKY_SUN || e->source.kind == SKY_MOON)
+        json_object_set_new(o, "name", json_string(e->source.kind == SKY_SUN ? "sun" : "moon"));
     if (!isnan(e->wanted_snr)) json_object_set_new(o, "wanted_snr", json_real(e->wanted_snr));
     if (e->why[0] != '\0') json_object_set_new(o, "why", json_string(e->why));
     if (e->full != NULL) {

@@ -4,15 +4,18 @@
 #include "runtime/stage_updates.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 100 };
+/* A disk that does not answer is not waited for any more after so many looks. Looks are counted, not seconds:
+ * a process that stands still does not look. */
+enum { LOOK_MS = 100, MOST_LOOKS = 10 };
 #define AHEAD_S     10.0         /* of stream for which the schedule is planned */
-#define PATIENCE_NS 10000000000u /* a disk that does not answer for longer is not waited for */
+#define PATIENCE_NS 10000000000u /* a disk that does not answer for longer is told of, and left at the end */
 #define END_S       5            /* between looks at the thread at the end of the run */
 
 /* --- planning --- */
@@ -121,8 +124,22 @@ static void conclude(struct inject_planner *p, struct inject_event *e)
 /* The end of the stream for which all events are planned. */
 static uint64_t planned(const struct inject_planner *p)
 {
-    if (p->inbox != NULL || p->busy) return 0;
-    return p->s->schedule == NULL ? UINT64_MAX : (uint64_t)((double)p->slot * inject_slot(p->s));
+    uint64_t end = p->busy;
+    for (const struct inject_event *e = p->inbox; e != NULL; e = e->next)
+        if (e->begin < end) end = e->begin;
+    double slot = p->s->schedule != NULL ? (double)p->slot * inject_slot(p->s) : INFINITY;
+    return slot < (double)end ? (uint64_t)slot : end;
+}
+
+/* Waits until it is told of a change, for at most some ms. False: it was not. */
+static bool wait_for_change(struct inject_planner *p, long ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+    return pthread_cond_timedwait(&p->changed, &p->mutex, &until) == 0;
 }
 
 static struct inject_event *pop(struct inject_event **list)
@@ -164,21 +181,19 @@ static void *run(void *arg)
         if (over == NULL && fresh == NULL && !again) {
             pthread_cond_broadcast(&p->changed);
             if (p->quit) break;
-            struct timespec until;
-            clock_gettime(CLOCK_REALTIME, &until);
-            until.tv_sec++;
             if (unsaved)
-                pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+                wait_for_change(p, 1000);
             else
                 pthread_cond_wait(&p->changed, &p->mutex);
         }
-        p->busy = fresh != NULL;
+        if (fresh != NULL) p->busy = fresh->begin;
         pthread_mutex_unlock(&p->mutex);
         if (over != NULL) conclude(p, over);
         if (fresh != NULL) plan(p, fresh);
         if (unsaved) ledger_save_rest(p);
         pthread_mutex_lock(&p->mutex);
-        p->busy = false;
+        p->busy = UINT64_MAX;
+        if (fresh != NULL) pthread_cond_broadcast(&p->changed);
     }
     while (p->accepted != NULL) {
         struct inject_event *e = pop(&p->accepted);
@@ -211,8 +226,13 @@ int inject_planner_start(struct br_stage *stage, struct inject *s)
     p->fd = ledger_open(s->ledger, p->trouble, sizeof p->trouble);
     if (p->fd < 0) br_stage_warn(stage, "%s: injections are refused until it can be written", p->trouble);
     ledger_read(stage, p, s->ledger);
+    p->busy = UINT64_MAX;
     pthread_mutex_init(&p->mutex, NULL);
-    pthread_cond_init(&p->changed, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->changed, &clock);
+    pthread_condattr_destroy(&clock);
     p->has_thread = pthread_create(&p->thread, NULL, run, p) == 0;
     return p->has_thread ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "no thread for the ledger");
 }
@@ -314,14 +334,9 @@ struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *
     bool wake = !p->started || slot_is_due(p);
     p->started = true;
     if (wake) pthread_cond_broadcast(&p->changed);
-    while (planned(p) < end) {
-        if (p->disk_since != 0 && br_clock_ns() - p->disk_since > PATIENCE_NS) break;
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOOK_MS * 1000000;
-        if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+    while (planned(p) < end && p->looks < MOST_LOOKS) {
         br_stage_waits_for(stage, "the ledger");
-        pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+        if (!wait_for_change(p, LOOK_MS) && p->disk_since != 0) p->looks++;
         br_stage_waits_for(stage, NULL);
     }
     if (p->position < end) p->position = end;
@@ -329,11 +344,11 @@ struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *
     while (*at != NULL && (*at)->begin < end) at = &(*at)->next;
     p->accepted = *at;
     *at = NULL;
-    bool troubled = p->trouble[0] != '\0' || p->disk_since != 0;
-    const char *trouble = !troubled               ? NULL
+    bool hangs =
+        p->looks == MOST_LOOKS || (p->disk_since != 0 && br_clock_ns() - p->disk_since > PATIENCE_NS);
+    const char *trouble = hangs ? "the ledger's disk does not answer: injections are refused"
                           : p->trouble[0] != '\0' ? p->trouble
-                                                  : "the ledger's disk does not answer";
-    if (trouble != NULL && p->disk_since != 0 && br_clock_ns() - p->disk_since < PATIENCE_NS) trouble = NULL;
+                                                  : NULL;
     if (trouble != NULL || s->troubled) br_stage_trouble(stage, trouble);
     s->troubled = trouble != NULL;
     br_stage_count_saturated(stage, p->clipped);

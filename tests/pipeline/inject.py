@@ -10,8 +10,9 @@ import numpy as np
 
 import harness
 from control_common import node
-from inject_common import (CHAIN, CHANNELS, DISHES, FILES, FIRST_MHZ, frequencies, HEAD, late_s, ledger, MHZ,
-                           recovered, SAMPLE_NS)
+from dump_disk import BAD_DISK, Disk
+from inject_common import (CHAIN, CHANNELS, DISHES, EPOCH_NS, FILES, FIRST_MHZ, frequencies, HEAD, late_s,
+                           ledger, MHZ, recovered, SAMPLE_NS)
 
 SAMPLE_S = SAMPLE_NS * 1e-9
 TOP = FIRST_MHZ + MHZ * (CHANNELS - 1)
@@ -78,7 +79,7 @@ def test_shared():
 def schedule(slot, **more):
     keys = {"per_hour": 3600 / (slot * SAMPLE_S), "seed": 4, "snr": [12, 90], "dm": [20, 60],
             "width_s": [0.001, 0.002], "radius": 0.01, **more}
-    return "schedule: {" + ", ".join(f"{k}: {v}" for k, v in keys.items()) + "}"
+    return "schedule: {" + ", ".join(f"{k}: {v}" for k, v in keys.items() if v is not None) + "}"
 
 
 def test_recovered():
@@ -181,6 +182,37 @@ def test_refused():
         assert broken.status == 1 and f"ledger.jsonl:{len(lines) - 2}:" in broken.err, broken
 
 
+def test_directions():
+    """Events from azimuth and altitude, right ascension and declination, and the Sun: where `beamring beams`
+    says that they are, which astropy confirms elsewhere; below the horizon they are refused."""
+    towards = {"azel": "{azel: [200, 60]}", "radec": "{radec: [299.868, 40.734]}", "sun": "{name: sun}",
+               "below": "{radec: [05:34:31.9, +22:00:52], name: crab}"}
+    site, at = r"\g<0> latitude_deg: 49.3, longitude_deg: -119.6,", 12000
+    bursts = [burst(id, at + 24000 * i, xy=None, dm=20, snr=None, fluence_s=0.001)[:-1] + ", " + direction[1:]
+              for i, (id, direction) in enumerate(towards.items())]
+    chosen = schedule(24000, towards=f"[{towards['azel']}, {towards['sun']}]", dm=20, radius=0.001, snr=None)
+    with harness.scratch() as d:
+        beams = f"beams: {{towards: [{', '.join(towards.values())}]}}"
+        for name, inject in (("list", f"bursts: [{', '.join(bursts)}]"), ("drawn", chosen)):
+            pipeline = re.sub("name: t[a-z0-9_]*,", site, text(84000 + 4096, inject, chain=f"""
+  - {{stage: power_beams, name: s, in: field, out: beams, integrate: 384, {beams}}}
+  - {{stage: record, in: beams, directory: ., prefix: {name}}}
+""").replace("ledger.jsonl", f"{name}.jsonl"), count=1)
+            harness.run(d, pipeline)
+        told = harness.beamring("beams", "pipeline.yaml", "--json", "--at", f"time:{EPOCH_NS}", cwd=d)
+        want = {id: (b["x"], b["y"]) for id, b in zip(towards, json.loads(told.out)["s"]["beams"])}
+        events = ledger(os.path.join(d, "list.jsonl"))
+        for id in ("azel", "radec", "sun"):
+            assert events[id]["state"] == "injected", events[id]
+            assert np.allclose(events[id]["xy"], want[id], atol=1e-4), (events[id], want[id])
+        assert abs(events["radec"]["radec_deg"][0] - 299.868) < 1e-6 and events["sun"]["name"] == "sun"
+        assert events["below"]["state"] == "refused" and "xy" not in events["below"] and \
+            re.search("below the horizon then: altitude -[0-9.]+ degrees", events["below"]["why"]), events
+        drawn = [e["xy"] for e in ledger(os.path.join(d, "drawn.jsonl")).values() if e["sample"] < 1 << 17]
+        away = [[np.hypot(*np.subtract(xy, want[id])) for id in ("azel", "sun")] for xy in drawn]
+        assert np.min(away, axis=1).max() < 0.0012 and {*np.argmin(away, axis=1)} == {0, 1}, (drawn, want)
+
+
 def test_ledger_cannot_be_written():
     """The node goes on with the field as it is, and refuses."""
     with harness.scratch() as d:
@@ -194,15 +226,29 @@ def test_ledger_cannot_be_written():
         assert np.array_equal(a, b)
 
 
-def ask(n, id, sample):
-    """Asks a node for an event, and waits for what becomes of it."""
+def update(n, id, sample):
     values = {"id": id, "sample": sample, "beam": 1, "dm": 20, "width_s": 0.001, "snr": 30}
     answer = n.post("/v1/update", json.dumps({"stages": {"inject": {"bursts": [values]}}}))
     assert answer.code in (200, 202), answer.text
+
+
+def ask(n, id, sample):
+    """Asks a node for an event, and waits for what becomes of it."""
+    update(n, id, sample)
     events = []
     n.wait_until(lambda _: events.append(n.get(f"/v1/injections?id={id}").json["injections"]) or
                  (events[-1] and events[-1][0]["state"] != "scheduled"))
     return events[-1][0]
+
+
+def injected_in_time(n):
+    """Asks for events ahead of the stream by more and more until the request is early."""
+    for attempt in range(12):
+        newest = n.status()["newest"]
+        event = ask(n, f"try{attempt}", (newest["sample"] if newest else 0) + 20000 * 2**attempt)
+        if event["state"] == "injected":
+            break
+    return event
 
 
 def test_update():
@@ -212,11 +258,7 @@ def test_update():
         n.wait_until(lambda s: s["newest"] and s["newest"]["sample"] > 16384)
         late = ask(n, "late", 2000)
         assert late["state"] == "refused" and "too late" in late["why"], late
-        for attempt in range(12):
-            newest = n.status()["newest"]
-            event = ask(n, f"try{attempt}", (newest["sample"] if newest else 0) + 20000 * 2**attempt)
-            if event["state"] == "injected":
-                break
+        event = injected_in_time(n)
         assert event["state"] == "injected" and event["beam"] == 1, event
         assert abs(event["beams"]["frb_beams"]["snr"][1] / 30 - 1) < 0.1, event
         again = n.post("/v1/update", '{"stages": {"inject": {"bursts": [{"id": "x", "sample": 1}]}}}')
@@ -226,6 +268,32 @@ def test_update():
         n.end()
         on_disk = ledger(os.path.join(n.directory, "ledger.jsonl"))
         assert on_disk["late"]["state"] == "refused" and on_disk[event["id"]] == event, on_disk
+
+
+def test_a_disk_that_hangs():
+    """The stream goes on past an event whose line the disk does not take; it is refused, and later ones are
+    not."""
+    live = text(10**9, "seed: 1").replace("out: clean}", "realtime: true, out: clean}")
+    with harness.scratch() as control:
+        disk = Disk(control)
+        env = {"LD_PRELOAD": BAD_DISK, "BAD_DISK": "/ledger.jsonl", "BAD_DISK_DOES": disk.path}
+        with node(live, env=env) as n:
+            n.wait_until(lambda s: s["newest"] and s["newest"]["sample"] > 16384)
+            disk.does("hangs")
+            due = n.status()["newest"]["sample"] + 60000
+            update(n, "lost", due)
+            n.wait_until(lambda s: s["newest"]["sample"] > due + 60000)
+            status = n.wait_until(lambda s: "does not answer" in (n.stage("inject", s)["trouble"] or ""))
+            n.wait_until(lambda s: s["newest"]["sample"] > status["newest"]["sample"] + 60000)
+            assert not n.get("/v1/injections?id=lost").json["injections"]
+            disk.does("nothing")
+            n.wait_until(lambda s: n.get("/v1/injections?id=lost").json["injections"])
+            lost = ask(n, "lost", due)
+            assert lost["state"] == "refused" and "too late" in lost["why"], lost
+            n.wait_until(lambda s: not n.stage("inject", s)["trouble"])
+            assert injected_in_time(n)["state"] == "injected"
+            n.end()
+            assert ledger(os.path.join(n.directory, "ledger.jsonl"))["lost"] == lost
 
 
 def test_missing():
@@ -270,7 +338,13 @@ def test_mistakes():
                              (f"bursts: [{burst('a', 6000, xy=[0.9, 0.9])}]", "below the horizon"),
                              (f"bursts: [{burst('a', 6000, at_mhz=700)}]", "outside the band"),
                              (f"bursts: [{burst('a', 6000)}, {burst('a', 9000)}]", "the same id"),
-                             (f"bursts: [{burst('a', 6000, beam=1)}]", "both of xy and beam|it has both"),
+                             (f"bursts: [{burst('a', 6000, beam=1)}]", "more than one of xy.* and beam"),
+                             (f"bursts: [{burst('a', 6000, azel=[10, 80])}]", "more than one of xy"),
+                             (f"bursts: [{burst('a', 6000, xy=None)}]", "none of xy.* and beam"),
+                             (f"bursts: [{burst('a', 6000, xy=None, azel=[10, -5])}]", "the horizon"),
+                             (f"bursts: [{burst('a', 6000, xy=None, name='sun')}]", "add latitude_deg"),
+                             (schedule(8192, beams=[0], towards="[{xy: [0, 0]}]"), "both of beams and"),
+                             (schedule(8192, towards="[{xy: [0, 2]}]"), "towards|xy"),
                              (schedule(100), "expected at most [0-9.]+ an hour"),
                              (schedule(8192, dm="[60, 20]"), "is not a range")):
             result = harness.run(d, text(4096, inject), command="check", status=2)
@@ -281,4 +355,5 @@ def test_mistakes():
 
 if __name__ == "__main__":
     harness.main([test_field, test_shared, test_recovered, test_gains, test_refused,
-                  test_ledger_cannot_be_written, test_update, test_missing, test_mistakes])
+                  test_directions, test_ledger_cannot_be_written, test_a_disk_that_hangs, test_update,
+                  test_missing, test_mistakes])

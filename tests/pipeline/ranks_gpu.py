@@ -2,7 +2,6 @@
 same bits as one rank, what a rank lacks is missing, and a rank that is killed or stopped ends the others."""
 import os
 import signal
-import socket
 import subprocess
 import time
 
@@ -11,6 +10,7 @@ import numpy as np
 import harness
 import ranks_common as mpi
 from ranks import FRB, VOLTAGE, inputs, pipeline, products, record
+from wires_common import free_port
 
 
 def gpus():
@@ -25,10 +25,7 @@ RANKS = 4 if GPUS >= 4 else 2  # of the tests in which a rank dies
 
 
 def start(d, n, name="pipeline.yaml", late_s=0):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    jobs = []
+    port, jobs = free_port(), []
     for r in range(n):
         time.sleep(late_s if r == n - 1 else 0)
         env = {**os.environ, "RANK": str(r), "RANKS": str(n), "LOCAL_RANK": str(r), "NCCL_NVLS_ENABLE": "0"}

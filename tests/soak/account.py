@@ -27,16 +27,11 @@ PEER = re.compile(r"127.0.0.1:(\d+): (\d+) minichunks sent, (\d+) missed, (\d+) 
 CLOCK = re.compile(r"from sample (\d+) on the count was off by (-?\d+) samples")
 AGAIN = re.compile(r"(?:began again, at|jumped, to) sample (\d+) by our count"
                    r"( and this machine's clock, until)?")
+COUNTED = re.compile(r"the frames from sample (\d+) on are counted so")  # those before it were open already
 
 
 def counts_of(text):
     return {reason: int(n) for n, reason in re.findall(r"(\d+) (\w+)", text)}
-
-
-def seam(sample, off):
-    """The first sample that is counted right, when the sources are found to be at `sample`, which was off:
-    the frames before it were open already."""
-    return (max(sample, sample - off) // boards.FRAME + 1) * boards.FRAME
 
 
 class Run:
@@ -51,6 +46,7 @@ class Run:
         self.off = []        # (from sample, to sample, by how many): the count was by the clock there
         self.clock_from = None  # the count is by the clock from there on
         self.by_clock = 0       # packets that are counted so, and nobody knows better
+        self.sources_at, self.frames_from = None, {}  # where the sources began again: the first frame then
         self.present = None  # [board][slot] of [begin, end), absolute slots
         self.begin = self.end = 0
 
@@ -63,7 +59,7 @@ class Run:
         parts = [(first, end, 0)]
         for a, b, off in self.off:
             at, stop, _ = parts.pop()
-            b = min(end, seam(b, off))
+            b = end if b is None else min(end, b)
             parts += [(at, a, 0), (a, b, off), (b, end, 0)]
         parts = [(a, b, off) for a, b, off in parts if b > a]
         if not parts:
@@ -94,13 +90,19 @@ class Run:
                 if not message.endswith("again") and "no packets" not in message:
                     self.by_board[int(m[1]) if m[1] else None] = counts_of(m[2])
             elif m := CLOCK.search(message):
-                self.off.append([int(m[1]), None, int(m[2])])
+                at = int(m[1])
+                self.off.append([self.frames_from.get(at, at), None, int(m[2])])
                 self.clock_from = None
             elif m := AGAIN.search(message):
-                if self.off and self.off[-1][1] is None:
-                    self.off[-1][1] = int(m[1])
+                self.sources_at = int(m[1])
                 if m[2]:
-                    self.clock_from = int(m[1])
+                    self.clock_from = self.sources_at
+            elif m := COUNTED.search(message):
+                frame = self.frames_from[self.sources_at] = int(m[1])
+                if self.off and self.off[-1][1] is None:
+                    self.off[-1][1] = frame
+                if self.clock_from is not None:
+                    self.clock_from = max(self.clock_from, frame)
 
 
 def read_log(path):
@@ -266,7 +268,7 @@ def check_dumps(soak, sent, processes, wrong):
             f = int(channel["channel"])
             at_ns = int(keys["EPOCH_NS"]) + (first + np.arange(samples)) * boards.SAMPLE_NS - soak.epoch_ns
             slot, within = at_ns // boards.SLOT_NS, at_ns % boards.SLOT_NS // boards.SAMPLE_NS
-            inexact = any(a is not None and a <= first + samples and (b is None or first < seam(b, off))
+            inexact = any(a is not None and a <= first + samples and (b is None or first < b)
                           for p in processes for r in p
                           if r.first and r.start_ns - r.first * boards.SAMPLE_NS == int(keys["EPOCH_NS"])
                           for a, b, off in r.off + [(r.clock_from, None, 0)])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Several replays at once, each from the page cache to a GPU of its own: the sum of their rates, beside as many
-bare copies from locked memory and what the host's threads can read from the page cache, in the same run.
+"""Several replays at once, each from the page cache to a GPU of its own: the sum of their rates, beside as
+many bare copies from locked memory and what the host's threads can read from the page cache, in the same run.
 
     tools/bench/replays.py PROGRAM PLUGINS HOST_COPIES [--gpus 1,2,4] [--one-process]
 
@@ -46,8 +46,8 @@ def make_recordings(directory, count):
 
 
 def stages(path, k, a):
-    return f"""  - {{stage: replay, name: field{k}, files: {path}, loop: {a.loops}, readers: {a.readers}, out: f{k},
-     device: "cuda:{k}"}}
+    return f"""  - {{stage: replay, name: field{k}, files: {path}, loop: {a.loops}, readers: {a.readers},
+     out: f{k}, device: "cuda:{k}"}}
   - {{stage: bench_sink, name: end{k}, in: f{k}, device: "cuda:{k}"}}
 """
 
@@ -101,8 +101,9 @@ def main():
         for n in counts:
             copies, rates = bare(a, n), replay(a, d, paths[:n])
             limit = min(copies, reads or copies)
-            print(f"  {n:4}  {copies:6.1f} GB/s  {sum(rates):6.1f} ({', '.join(f'{r:.1f}' for r in rates)}): "
-                  f"{sum(rates) / copies:.2f} of the copies, {sum(rates) / limit:.2f} of the limit", flush=True)
+            each = ", ".join(f"{r:.1f}" for r in rates)
+            print(f"  {n:4}  {copies:6.1f} GB/s  {sum(rates):6.1f} ({each}): {sum(rates) / copies:.2f} of "
+                  f"the copies, {sum(rates) / limit:.2f} of the limit", flush=True)
 
 
 if __name__ == "__main__":

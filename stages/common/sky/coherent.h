@@ -24,7 +24,8 @@ struct br_coherent {
      * the plan has, UINT64_MAX: none of it. */
     struct br_moving *moving;
     uint64_t interval;
-    struct br_horizon horizon; /* where they point; nbeams is 0 for weights from a file */
+    struct br_pointing *pointing; /* of an update, until it is committed: where its beams point */
+    struct br_horizon horizon;    /* where they point; nbeams is 0 for weights from a file */
 };
 
 /* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the
