@@ -195,7 +195,7 @@ pipeline:
             assert n >= 200 and got[1].mean() > 0.9 and np.array_equal(
                 got[0], sent[0][:n] * got[1][:, :, None, None]), (n, got[1].mean())
             for wrong, words in (("positions: [0, 1]", "expected one for each of 24 inputs"),
-                                 (f"positions: {[3] * 24}", "expected different ones"),
+                                 (f"positions: {[3] * 24}", "inputs 0 and 1 both go to position 3"),
                                  (f"positions: {[2 * dishes] + [-1] * 23}", f"2 polarisations x {dishes}"),
                                  (f"order: dish_pol, positions: {[-1] * 24}", "already where every input")):
                 said = harness.run(d, send.replace(sorting, wrong), command="check", status=2).err

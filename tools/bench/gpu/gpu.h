@@ -38,6 +38,7 @@ struct gpu {
     struct br_error error;     /* the first failure; status BR_OK: none */
     double copy;               /* bytes/s read and written by a device-to-device copy */
     double int8, fp16;         /* operations/s of the library's product; 0: no library */
+    double mma_int8, mma_fp16; /* ... of a bare loop of mma.sync */
     double to_device, to_host; /* bytes/s from and to locked memory */
     uint8_t *valid;            /* of gpu_validity */
 };
@@ -197,6 +198,11 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n);
 
 /* Whole pipelines fed from locked memory. Returns how many take longer than they should. */
 int gpu_pipelines(struct gpu *g);
+
+/* --- ../follow.c ---------------------------------------------------------------------------- */
+
+/* CHORD's frames in real time, with beams that follow the sky beside beams that stand still. */
+int bench_gpu_follow(struct gpu *g);
 
 /* Milliseconds of one frame's copies alone, both ways at once. Negative after a failure. */
 double gpu_transfers(struct gpu *g, size_t to_device, size_t to_host);
