@@ -1,4 +1,5 @@
-/* recover_filter.c - filters for bursts whose place in filterbank files is known, and the noise around them. */
+/* recover_filter.c - filters for bursts whose place in filterbank files is known, and the noise around
+ * them. */
 #include "tools/beamring/recover.h"
 
 #include <math.h>
