@@ -182,8 +182,11 @@ static int meet(struct br_stage *stage, struct exchange *x, struct carrier *c)
 
 static int make_stream(struct br_stage *stage, struct carrier *c)
 {
-    bool ok = br_cuda_ok(c->cuda, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
-                         "cudaStreamCreateWithFlags") &&
+    int least, first = 0; /* or the next frame's copies, which fill the GPU, would go before a group */
+    bool ok = br_cuda_ok(c->cuda, cudaDeviceGetStreamPriorityRange(&least, &first),
+                         "cudaDeviceGetStreamPriorityRange") &&
+              br_cuda_ok(c->cuda, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, first),
+                         "cudaStreamCreateWithPriority") &&
               br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->packed, cudaEventDisableTiming),
                          "cudaEventCreateWithFlags");
     for (unsigned i = 0; ok && i < MAX_FRAMES; i++)
@@ -251,7 +254,7 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
     for (unsigned r = 0; r < plan->ranks; r++) {
         size_t bytes;
         if (r == plan->rank) continue;
-        int status = plan_pack(stage, plan, &plan->out[r], in, slot->memory + c->at[r], &bytes);
+        int status = plan_pack(stage, &x->copies, plan, &plan->out[r], in, slot->memory + c->at[r], &bytes);
         if (status != BR_OK) return status;
     }
     return BR_OK;
@@ -395,7 +398,7 @@ static int place(struct br_stage *stage, struct exchange *x, const struct open *
             struct view dense = plan_dense(&x->plan, part.length);
             int status = BR_OK;
             if (!part.in_place)
-                status = plan_copy(stage, &x->plan, part.length, open->frame->data, &part.to,
+                status = plan_copy(stage, &x->copies, &x->plan, part.length, open->frame->data, &part.to,
                                    c->buffer[from] + at, &dense);
             if (status != BR_OK) return status;
             at += part.bytes;
@@ -417,6 +420,7 @@ static int settle(struct br_stage *stage, struct exchange *x, struct open *open)
         s->busy = false;
     for (unsigned r = 0; r < x->plan.ranks && status == BR_OK; r++)
         if (r != x->plan.rank) status = place(stage, x, open, r);
+    if (status == BR_OK) status = copies_make(stage, &x->copies);
     if (c->buffers_of == open->block) c->buffers_used = false;
     return status == BR_OK ? br_stage_gpu_check(stage, c->cuda) : status;
 }

@@ -40,7 +40,7 @@ def pipeline(a, n, text, directory, **values):
     env = {**os.environ, "BEAMRING_PLUGIN_PATH": a.plugins, "NCCL_NVLS_ENABLE": "0", "RANKS": str(n)}
     jobs = [
         subprocess.Popen([a.program, "run", "--join", f"127.0.0.1:{port}", path], stderr=subprocess.PIPE,
-                         stdout=subprocess.DEVNULL, text=True,
+                         stdout=None if a.verbose and r == 0 else subprocess.DEVNULL, text=True,
                          env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(n)
     ]
     texts = [job.communicate(timeout=100)[1] for job in jobs]
@@ -50,15 +50,20 @@ def pipeline(a, n, text, directory, **values):
     return max(found)
 
 
+def frames(channels):
+    """Enough for half a second."""
+    return 800 if channels > 1000 else 5000
+
+
 def bare(a, n, size):
-    done = subprocess.run([a.nccl_all, str(n), str(size), str(a.frames)], capture_output=True, text=True,
+    done = subprocess.run([a.nccl_all, str(n), str(size), "400"], capture_output=True, text=True,
                           check=True, env={**os.environ, "NCCL_NVLS_ENABLE": "0"})
     return float(re.search(r"([0-9.]+) us", done.stdout)[1])
 
 
 def computing(a, n, directory, channels, wanted):
     """So many copies that they take about so long, and how long they take."""
-    some = {"channels": channels, "frames": a.frames}
+    some = {"channels": channels, "frames": frames(channels)}
     one, many = (pipeline(a, n, COMPUTING, directory, copies=c, **some) for c in (20, 120))
     copies = max(1, round(wanted / ((many - one) / 100)))
     return copies, pipeline(a, n, COMPUTING, directory, copies=copies, **some)
@@ -71,16 +76,17 @@ def main():
     p.add_argument("nccl_all")
     p.add_argument("--gpus", default="2,4")
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--frames", type=int, default=400)
+    p.add_argument("--channels", default="32,256,2048", help="of a rank: 32 are 1.05 MB a pair")
+    p.add_argument("--verbose", action="store_true", help="with rank 0's counters")
     p.add_argument("--no-computing", action="store_true")
     a = p.parse_args()
     a.program, a.plugins, a.nccl_all = (os.path.abspath(x) for x in (a.program, a.plugins, a.nccl_all))
     print("  GPUs  MB a pair  all-to-all   exchange   share   computing   with it   / the longer")
     with tempfile.TemporaryDirectory() as d:
         for n in map(int, a.gpus.split(",")):
-            for channels in (32, 256, 2048):
+            for channels in map(int, a.channels.split(",")):
                 size = channels * STEPS * BEAMS * 2
-                some = {"channels": channels, "frames": a.frames}
+                some = {"channels": channels, "frames": frames(channels)}
                 alone, ours = [], []
                 for _ in range(a.rounds):
                     alone.append(bare(a, n, size))

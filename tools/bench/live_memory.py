@@ -54,7 +54,8 @@ def run(a, n, directory):
     found = [(int(x), int(y)) for text in said for x, y in
              re.findall(r"(\d+) packets accepted, (\d+) lost", text)]
     if len(found) != n or any(job.returncode for job in jobs):
-        sys.exit("\n".join(said))
+        sys.exit(f"exit statuses {[job.returncode for job in jobs]}:\n" +
+                 "\n".join(line for text in said for line in text.splitlines() if "beamring:" in line))
     return found, said
 
 
@@ -80,7 +81,8 @@ def main():
             print(f"  {n} nodes, {'one process' if a.one_process else f'{n} processes'}, {a.seconds:g} s: " +
                   ", ".join(f"{y} of {x + y} packets lost" for x, y in found), flush=True)
             if any(y for _, y in found):
-                print("\n".join(said))
+                print("\n".join(line for text in said for line in text.splitlines()
+                                if "accepted" in line or re.match(r"  [a-z]+\d ", line)))
     return 1 if lost else 0
 
 

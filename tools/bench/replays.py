@@ -47,7 +47,7 @@ def make_recordings(directory, count):
 
 def stages(path, k, a):
     return f"""  - {{stage: replay, name: field{k}, files: {path}, loop: {a.loops}, readers: {a.readers},
-     out: f{k}, device: "cuda:{k}"}}
+     out: f{k}}}
   - {{stage: bench_sink, name: end{k}, in: f{k}, device: "cuda:{k}"}}
 """
 
