@@ -133,13 +133,9 @@ static uint64_t planned(const struct inject_planner *p)
 }
 
 /* Waits until it is told of a change, for at most some ms. False: it was not. */
-static bool wait_for_change(struct inject_planner *p, long ms)
+static bool wait_for_change(struct inject_planner *p, uint64_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+    struct timespec until = br_clock_in(CLOCK_MONOTONIC, ms * UINT64_C(1000000));
     return pthread_cond_timedwait(&p->changed, &p->mutex, &until) == 0;
 }
 
