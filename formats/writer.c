@@ -171,6 +171,13 @@ int writer_refuses(struct file_writer *w)
                     "files of the format %s do not say which sideband they hold; who reads them must be "
                     "told: `stream: {sideband: %s}`",
                     w->format->name, br_sideband_name(s->sideband));
+    const struct br_telescope *t = s->telescope;
+    if (!w->format->everything && w->ndish > 0 && t != NULL && t->position != NULL)
+        writer_note(
+            w,
+            "files of the format %s do not say where the dishes are; who reads them must be told: the "
+            "`telescope:` of this pipeline",
+            w->format->name);
     if (w->format->refuses != NULL) status = w->format->refuses(w);
     if (status != BR_OK || w->losses[0] == '\0' || w->lossy) return status;
     return writer_refuse(w, "format",

@@ -23,18 +23,22 @@ struct scan {
     uint64_t row_samples;
 };
 
+/* Unix time of the file's first sample, where it says it. The parts one by one: each is exact, or much below
+ * a nanosecond off. */
+static int64_t start_of(const struct chime_file *f)
+{
+    double whole = floor(f->time0_ctime);
+    return (int64_t)whole * 1000000000 + llround((f->time0_ctime - whole + f->time0_ctime_offset) * 1e9);
+}
+
 /* Unix time of sample 0 of the counter; false when the file does not say. */
 static bool epoch_of(const struct scan *s, const struct chime_file *f, int64_t *ns)
 {
     if (isnan(f->time0_ctime)) return false;
-    double whole =
-        floor(f->time0_ctime); /* the parts one by one: each is exact, or much below a nanosecond off */
-    int64_t start =
-        (int64_t)whole * 1000000000 + llround((f->time0_ctime - whole + f->time0_ctime_offset) * 1e9);
     __int128_t since = (__int128_t)f->time0_fpga_count * s->sample_ns.num;
     since = (since + s->sample_ns.den / 2) / s->sample_ns.den;
     if (since > INT64_MAX / 2) return false;
-    *ns = start - (int64_t)since;
+    *ns = start_of(f) - (int64_t)since;
     return true;
 }
 
@@ -172,14 +176,10 @@ static int info(struct caller *caller, const char *path)
     caller_fact(caller, "base sample", "%.10g us", 1e6 * f.delta_time);
     caller_fact(caller, "samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", f.time0_fpga_count,
                 f.time0_fpga_count + c->rows, c->rows, (double)c->rows * f.delta_time);
-    if (isnan(f.time0_ctime)) {
+    if (isnan(f.time0_ctime))
         caller_fact(caller, "start", "not in the file: give `stream: {epoch_ns: ...}`");
-    } else {
-        double whole = floor(f.time0_ctime);
-        caller_time(caller, "start",
-                    (int64_t)whole * 1000000000 +
-                        llround((f.time0_ctime - whole + f.time0_ctime_offset) * 1e9));
-    }
+    else
+        caller_time(caller, "start", start_of(&f));
     caller_fact(caller, "updates", "%s", f.updates);
     chime_free(&f);
     return BR_OK;

@@ -108,11 +108,7 @@ static bool put_updates(const struct file_writer *w, hid_t file)
     char text[WRITER_UPDATES] = "";
     if (w->host.updates_room == 0) return true;
     w->host.held(w->host.owner, w->window->first, w->window->end, text, sizeof text);
-    hid_t type = H5Tcopy(H5T_C_S1);
-    bool good = H5Tset_size(type, sizeof text) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
-                hdf5_put_attribute(file, "updates", type, text);
-    H5Tclose(type);
-    return good;
+    return hdf5_put_text(file, "updates", text, sizeof text);
 }
 
 static bool put_direction(const struct writer_direction *d, hid_t file)

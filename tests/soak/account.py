@@ -18,6 +18,9 @@ import harness
 import injected
 import node
 
+CALM_S = 180  # shorter stretches say nothing of a slope
+# The least change of what a node holds that counts: kB, kB, descriptors, threads, MiB of the GPU.
+SHOWN = {"rss": 128, "locked": 4, "fds": 1, "threads": 1, "gpu": 2}
 REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 LACKING = ("late", "stray", "no_frame", "malformed", "flagged")  # of packets of slots that are not taken
 START = re.compile(r"begins with sample (\d+), which was taken at (\S+)\.(\d{9}) UTC")
@@ -217,8 +220,11 @@ def balance_of_packets(soak, sent, processes, wrong):
             more = run.reasons.get("accepted", 0) - int(taken.sum()) - run.by_clock if run.clean else 0
             totals["accepted in a failed run"] += more
             reasons += sum(run.reasons.get(r, 0) for r in LACKING) + more
+            early = run.reasons.get("early", 0)
             if run.resets or run.off:  # before the stream went on
-                reasons += run.reasons.get("early", 0)
+                reasons += early
+            elif run.present is not None:  # of the first frame, when it had just been chosen
+                reasons += min(early, int(run.lacking[:, :boards.FRAME // boards.SAMPLES].sum()))
             if run.clean and sum(run.reasons.values()) != run.total:
                 wrong.append(f"the counters of {run.total} packets do not add up to them: {run.reasons}")
             told = [(b, c.get("accepted", 0)) for b, c in run.by_board.items() if b is not None]
@@ -345,6 +351,27 @@ def stretches(rows):
     return out
 
 
+def check_calm(soak, wrong):
+    """The stretch at the end in which nothing stops the node, a minute after its lists of updates are full:
+    what it holds does not grow, as far as a stretch of this length shows. None where it is too short."""
+    rows, filled = soak.watch.rows, soak.requests.filled_at
+    if filled is None:
+        return None
+    rows = [r for r in rows if filled - soak.begin + 60 < r["t"] < soak.seconds and "rss" in r]
+    if not rows or rows[-1]["t"] - rows[0]["t"] < CALM_S:
+        return None
+    if not all(r["ready"] for r in rows) or len({r["pid"] for r in rows}) > 1:
+        wrong.append("the node was not ready all the time, though nothing stopped it any more")
+    hours, found = (rows[-1]["t"] - rows[0]["t"]) / 3600, {"minutes": (rows[-1]["t"] - rows[0]["t"]) / 60}
+    for key, least in SHOWN.items():
+        if key in rows[0]:
+            s = found[key] = slope(rows, key)
+            if abs(s["per_hour"]) * hours > max(3 * s["error"] * hours, least):
+                wrong.append(f"{key} is not constant: {s['per_hour']:+.0f} +- {s['error']:.0f} an hour, in "
+                             f"the last {hours * 60:.1f} minutes")
+    return found
+
+
 def recoveries(soak):
     """[(seconds not ready since the last cause was over, kind)]: of every interval that was not ready."""
     from faults import KINDS
@@ -402,4 +429,5 @@ def account(soak, limit_s):
             {"minutes": (rows[-1]["t"] - rows[0]["t"]) / 60,
              **{k: slope(rows, k) for k in ("rss", "locked", "fds", "threads", "gpu") if k in rows[0]}}
             for rows in stretches(soak.watch.rows)],
+        "calm": check_calm(soak, wrong), "udp": soak.udp_at_ends,
         "rows": soak.watch.rows, "wrong": wrong}

@@ -1,12 +1,13 @@
 /* boards.c - the boards of a simulated F-engine: they send packets in real time, and keep a ledger of what
  * became of each.
  *
- *   soak_boards DESCRIPTION PAYLOADS TABLE LEDGER BOARDS THREADS PORT EPOCH_NS SLOTS FRAME_SLOTS SEED
+ *   soak_boards DESCRIPTION PAYLOADS TABLE LEDGER BOARDS THREADS BUNDLE PORT EPOCH_NS SLOTS FRAME_SLOTS SEED
  *
  * A slot is the time of one packet of a board; slot n begins at EPOCH_NS + n slots, whatever the counters say
  * meanwhile. Thread i sends for its share of the boards to port PORT + i. PAYLOADS has TABLE payloads, one
  * behind the other; LEDGER is made: a byte of the marks below for each slot [board][slot]. FRAME_SLOTS: slots
- * of the node's frame.
+ * of the node's frame. Packets go out in bundles of BUNDLE, which the kernel takes and gives as one: its
+ * counters count bundles. All bundles have this many, so that packets follow from them.
  *
  * Orders come as lines on stdin, a word and numbers; it ends with it. "dead BOARD...", "loss SHARE",
  * "burst PACKETS", "reorder PACKETS", "late SHARE", "duplicate SHARE", "near 0|1" and "far 0|1" (a second
@@ -18,8 +19,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +31,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
 enum { BOARDS = 1024, THREADS = 32, BATCH = 64, HEADER = 64, HELD = 1 << 14, BLOCK = 512 };
+enum { TOGETHER = 32 }; /* slots */
 enum { SENT = 1, DEAD = 2, LOST = 4, TWIN = 8 };
 enum { FAR_NS = 1 << 30 }; /* times 40: how far ahead the other F-engine is that is far */
 
@@ -42,12 +50,13 @@ struct engine {
     struct packet_description *packet;
     const uint8_t *payload; /* [table][payload_bytes] */
     uint8_t *ledger;        /* [boards][slots] */
-    uint64_t table, boards, threads, port, epoch_ns, slots, frame_slots, seed, slot_ns;
+    uint64_t table, boards, threads, bundle, port, epoch_ns, slots, frame_slots, seed, slot_ns;
     uint64_t begin_ns;   /* of slot 0, by the monotonic clock; it may be below 0 */
     uint64_t start, end; /* slots; end: until then */
     uint64_t step;       /* counts of a slot */
     pthread_mutex_t lock;
     struct order order;
+    _Atomic uint64_t slot[THREADS]; /* that each thread is at: they stay together, as boards do */
 };
 
 struct packet {
@@ -59,6 +68,7 @@ struct sender {
     struct engine *engine;
     pthread_t id;
     struct order order;
+    uint64_t number;
     int fd;
     struct sockaddr_in to;
     uint64_t first, last; /* its boards */
@@ -91,16 +101,23 @@ static uint64_t which_payload(const struct engine *e, uint64_t slot, uint64_t bo
     return (slot * 31 + board * 97 + slot / e->table * 13) % e->table;
 }
 
+/* Whole bundles; the rest waits for more packets. */
 static void send_out(struct sender *s)
 {
-    for (unsigned at = 0; at < s->nout;) {
-        int sent = sendmmsg(s->fd, s->message + at, (unsigned)s->nout - at, 0);
+    unsigned each = (unsigned)s->engine->bundle, bundles = (unsigned)s->nout / each;
+    for (unsigned at = 0; at < bundles;) {
+        int sent = sendmmsg(s->fd, s->message + at, bundles - at, 0);
         if (sent > 0)
             at += (unsigned)sent;
         else if (errno != EINTR)
-            s->failed++, at++;
+            s->failed += each, at++;
     }
-    s->nout = 0;
+    s->nout -= bundles * each;
+    for (size_t i = 0; i < s->nout && bundles > 0; i++) {
+        memcpy(s->header[i], s->header[bundles * each + i], HEADER);
+        s->piece[i][0].iov_len = s->piece[bundles * each + i][0].iov_len;
+        s->piece[i][1] = s->piece[bundles * each + i][1];
+    }
 }
 
 static void put(struct sender *s, const struct packet *p)
@@ -123,11 +140,14 @@ static void put(struct sender *s, const struct packet *p)
 
 static void put_noise(struct sender *s)
 {
-    uint64_t bytes[250];
+    uint64_t bytes[4000], each = s->engine->bundle;
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) bytes[i] = draw(s);
-    s->noise++;
-    if (sendto(s->fd, bytes, draw(s) % sizeof bytes, 0, (struct sockaddr *)&s->to, sizeof s->to) < 0)
-        s->failed++;
+    int segment = (int)(1 + draw(s) % 2000), packet = (int)s->engine->packet->bytes;
+    s->noise += each;
+    if (each > 1) setsockopt(s->fd, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment);
+    if (sendto(s->fd, bytes, each * (size_t)segment, 0, (struct sockaddr *)&s->to, sizeof s->to) < 0)
+        s->failed += each;
+    if (each > 1) setsockopt(s->fd, IPPROTO_UDP, UDP_SEGMENT, &packet, sizeof packet);
 }
 
 static void put_block(struct sender *s)
@@ -217,6 +237,14 @@ static uint64_t slot_now(const struct engine *e)
     return (br_clock_ns() - e->begin_ns) / e->slot_ns;
 }
 
+/* Until no other thread is far behind. */
+static void wait_for_others(const struct sender *s, uint64_t slot)
+{
+    for (uint64_t i = 0; i < s->engine->threads; i++)
+        while (atomic_load(&s->engine->slot[i]) + TOGETHER < slot)
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
 static void *run(void *arg)
 {
     struct sender *s = arg;
@@ -229,13 +257,23 @@ static void *run(void *arg)
         end = e->end;
         pthread_mutex_unlock(&e->lock);
         if (now > slot && now - slot > s->latest) s->latest = now - slot;
-        for (; slot < now && slot < end; slot++) send_slot(s, slot);
+        for (; slot < now && slot < end; slot++) {
+            atomic_store(&e->slot[s->number], slot);
+            if (e->threads > 1) wait_for_others(s, slot);
+            send_slot(s, slot);
+        }
+        atomic_store(&e->slot[s->number], slot);
         send_out(s);
         nanosleep(&(struct timespec){.tv_nsec = (long)(e->slot_ns < 2000000 ? 500000 : 2000000)}, NULL);
     }
+    atomic_store(&e->slot[s->number], UINT64_MAX / 2);
     put_block(s);
     for (; s->nheld > 0; s->nheld--) put(s, &s->held[s->held_at++ % HELD]);
     send_out(s);
+    for (struct packet last = make(s, s->first, end - 1); s->nout > 0; send_out(s)) { /* fills the bundle */
+        s->copies++;
+        put(s, &last);
+    }
     return NULL;
 }
 
@@ -309,17 +347,24 @@ static struct sender *begin(struct engine *e, uint64_t number)
     struct sender *s = calloc(1, sizeof *s);
     if (s == NULL || (s->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) < 0) exit(1);
     s->engine = e;
+    s->number = number;
     s->random = e->seed * 1000003 + number;
     s->first = number * e->boards / e->threads;
     s->last = (number + 1) * e->boards / e->threads;
     s->to = (struct sockaddr_in){.sin_family = AF_INET,
                                  .sin_port = htons((uint16_t)(e->port + number)),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    for (unsigned i = 0; i < BATCH; i++) {
-        s->piece[i][0].iov_base = s->header[i];
-        s->message[i].msg_hdr = (struct msghdr){
-            .msg_name = &s->to, .msg_namelen = sizeof s->to, .msg_iov = s->piece[i], .msg_iovlen = 2};
+    int segment = (int)e->packet->bytes;
+    if (e->bundle > 1 && setsockopt(s->fd, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment) != 0) {
+        perror("soak_boards: bundles");
+        exit(1);
     }
+    for (unsigned i = 0; i < BATCH; i++) s->piece[i][0].iov_base = s->header[i];
+    for (unsigned i = 0; i < BATCH / e->bundle; i++)
+        s->message[i].msg_hdr = (struct msghdr){.msg_name = &s->to,
+                                                .msg_namelen = sizeof s->to,
+                                                .msg_iov = s->piece[i * e->bundle],
+                                                .msg_iovlen = 2 * e->bundle};
     if (pthread_create(&s->id, NULL, run, s) != 0) exit(1);
     return s;
 }
@@ -327,17 +372,19 @@ static struct sender *begin(struct engine *e, uint64_t number)
 int main(int argc, char **argv)
 {
     static struct engine e = {.lock = PTHREAD_MUTEX_INITIALIZER, .end = UINT64_MAX, .order = {.burst = 1}};
-    uint64_t *number[] = {&e.boards, &e.threads, &e.port, &e.epoch_ns, &e.slots, &e.frame_slots, &e.seed};
+    uint64_t *number[] = {&e.boards,   &e.threads, &e.bundle,      &e.port,
+                          &e.epoch_ns, &e.slots,   &e.frame_slots, &e.seed};
     struct br_error error = {0};
-    if (argc != 12 || packet_description_load(&e.packet, argv[1], &error) != BR_OK) {
-        fprintf(stderr, "soak_boards: %s\n", argc == 12 ? error.text : "11 arguments, see boards.c");
+    if (argc != 13 || packet_description_load(&e.packet, argv[1], &error) != BR_OK) {
+        fprintf(stderr, "soak_boards: %s\n", argc == 13 ? error.text : "12 arguments, see boards.c");
         return 2;
     }
     e.table = strtoull(argv[3], NULL, 10);
-    for (int i = 0; i < 7; i++) *number[i] = strtoull(argv[5 + i], NULL, 10);
+    for (int i = 0; i < 8; i++) *number[i] = strtoull(argv[5 + i], NULL, 10);
     const struct packet_description *d = e.packet;
     if (e.table == 0 || e.boards == 0 || e.boards > BOARDS || e.threads == 0 || e.threads > THREADS ||
-        d->spead || d->payload_offset > HEADER || d->payload_offset + d->payload_bytes != d->bytes) {
+        e.bundle == 0 || e.bundle > 16 || BATCH % e.bundle != 0 || d->spead || d->payload_offset > HEADER ||
+        d->payload_offset + d->payload_bytes != d->bytes) {
         fprintf(stderr, "soak_boards: too many boards or threads, or packets of another kind\n");
         return 2;
     }
@@ -350,20 +397,24 @@ int main(int argc, char **argv)
     e.begin_ns = br_clock_ns() - ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec - e.epoch_ns);
     setvbuf(stdin, NULL, _IONBF, 0); /* or poll would not see what is read already */
     e.start = slot_now(&e);
+    for (uint64_t i = 0; i < e.threads; i++) atomic_store(&e.slot[i], e.start);
     struct sender *sender[THREADS];
     for (uint64_t i = 0; i < e.threads; i++) sender[i] = begin(&e, i);
     listen_to(&e);
     uint64_t n[5] = {0}, latest = 0;
     for (uint64_t i = 0; i < e.threads; i++) {
-        const struct sender *s = sender[i];
+        struct sender *s = sender[i];
         pthread_join(s->id, NULL);
         const uint64_t its[] = {s->genuine, s->copies, s->twins, s->noise, s->failed};
         for (int k = 0; k < 5; k++) n[k] += its[k];
         if (s->latest > latest) latest = s->latest;
+        close(s->fd);
+        free(s);
     }
     printf("{\"start\": %ju, \"end\": %ju, \"latest\": %ju, \"count\": {\"genuine\": %ju, \"copies\": %ju, "
            "\"twins\": %ju, \"noise\": %ju, \"failed\": %ju}}\n",
            (uintmax_t)e.start, (uintmax_t)e.end, (uintmax_t)latest, (uintmax_t)n[0], (uintmax_t)n[1],
            (uintmax_t)n[2], (uintmax_t)n[3], (uintmax_t)n[4]);
+    packet_description_free(e.packet);
     return 0;
 }

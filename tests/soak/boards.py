@@ -12,8 +12,8 @@ import harness
 
 SIZE = os.environ.get("SOAK_NODE", "small")
 CHORD = SIZE == "chord"
-BOARDS, CHANNELS, INPUTS, SAMPLES, SAMPLE_NS, FRAME, THREADS = \
-    (128, 48, 8, 16, 5120, 8192, 8) if CHORD else (8, 4, 4, 64, 40960, 4096, 1)
+BOARDS, CHANNELS, INPUTS, SAMPLES, SAMPLE_NS, FRAME, THREADS, BUNDLE = \
+    (128, 48, 8, 16, 5120, 8192, 8, 8) if CHORD else (8, 4, 4, 64, 40960, 4096, 1, 1)
 SLOT_NS = SAMPLES * SAMPLE_NS  # of one packet of a board
 BITS = None if CHORD else 22  # of the counter, which counts samples: it begins again after 172 s
 PORT = 4000  # and the next ones, one for each of THREADS
@@ -63,7 +63,7 @@ class Boards:
         description = os.path.join(harness.CONFIG, "packets", "chord-crs.yaml") if CHORD else \
             os.path.join(directory, "board.yaml")
         words = [os.environ["SOAK_BOARDS"], description, os.path.join(directory, "payloads"), TABLE,
-                 self.ledger, BOARDS, THREADS, PORT, epoch_ns, slots, FRAME // SAMPLES, seed]
+                 self.ledger, BOARDS, THREADS, BUNDLE, PORT, epoch_ns, slots, FRAME // SAMPLES, seed]
         self.process = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True)
 

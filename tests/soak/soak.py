@@ -42,10 +42,10 @@ BEFORE_S = 30  # until the counters of small boards begin again for the first ti
 
 
 def udp():
-    """The kernel's counters of UDP in this namespace."""
+    """The kernel's counters of UDP in this namespace, in packets."""
     with open("/proc/self/net/snmp") as f:
         names, values = [line.split()[1:] for line in f if line.startswith("Udp:")]
-    return dict(zip(names, map(int, values)))
+    return {name: int(value) * boards.BUNDLE for name, value in zip(names, values)}
 
 
 def loopback_up():
@@ -57,7 +57,8 @@ def loopback_up():
 
 class Soak:
     def __init__(self, directory, seed, seconds, calm, only, inject):
-        self.directory, self.seed, self.seconds, self.inject = directory, seed, seconds, inject
+        self.directory, self.seed, self.seconds, self.calm, self.inject = \
+            directory, seed, seconds, calm, inject
         self.node = node.with_bursts(seed) if inject else node.NODE
         first = BEFORE_S * 10**9 // boards.SLOT_NS
         if boards.BITS:
@@ -105,7 +106,8 @@ class Soak:
         self.receivers = [node.Receiver(self.directory, n) for n in range(2)]
         for receiver in self.receivers:
             receiver.thread.start()
-        self.begin = time.monotonic()
+        self.begin, self.begin_s = time.monotonic(), time.time()
+        self.calm_at = self.begin + self.seconds - self.calm if self.calm else None
         self.unit = node.Unit(self.directory, env, lambda: self.udp_at_ends.append(udp()))
         self.watch = node.Watch(self.unit, self.begin)
         self.boards = boards.Boards(self.directory, self.epoch_ns, self.slots, self.seed)
@@ -145,7 +147,8 @@ class Soak:
         while not self.swept.wait(0.25):
             for kind, kept in KEPT.items():
                 folder = self.path("vis" if kind == "v_" else "disk")
-                files = [p for p in os.listdir(folder) if p.startswith(kind)] if os.path.isdir(folder) else []
+                names = os.listdir(folder) if os.path.isdir(folder) else []
+                files = [p for p in names if p.startswith(kind) and p.endswith((".dada", ".uvh5"))]
                 files.sort(key=lambda p: os.stat(os.path.join(folder, p)).st_mtime)
                 for name in files[:-kept] if boards.CHORD or kind == "b_" else []:
                     os.unlink(os.path.join(folder, name))

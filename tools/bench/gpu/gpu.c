@@ -1,10 +1,13 @@
 /* gpu.c - the GPU: what the device can do at most, then how much of it kernels and whole pipelines
  * reach.
  *
- * A ceiling is the best rate that the vendor's own copy or matrix product reached in the same run on random
- * data. */
+ * A ceiling is the rate that the vendor's own copy or matrix product, or a bare loop of mma.sync, reached in
+ * the same run on random data. Kernels for any GPU multiply by mma.sync. The larger one of their columns "of
+ * copy" and "of mma" says how near to their bound they are. */
 #include "tools/bench/gpu/gpu.h"
+#include "buffers/clock.h"
 #include "tools/bench/bench.h"
+#include "tools/bench/gpu/bare_mma.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +71,7 @@ unsigned gpu_sets(double bytes)
 
 static double cpu_us(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    return (double)br_clock_of(CLOCK_THREAD_CPUTIME_ID) * 1e-3;
 }
 
 double gpu_time(struct gpu *g, void (*enqueue)(void *arg, unsigned i), void *arg, double *host_us)
@@ -98,25 +99,31 @@ double gpu_time(struct gpu *g, void (*enqueue)(void *arg, unsigned i), void *arg
 
 void gpu_heading(void)
 {
-    printf("\n%-68s %8s %7s %6s %7s %5s %5s %6s %6s\n", "", "", "", "", "", "of", "of", "x real", "host");
-    printf("%-68s %8s %7s %6s %7s %5s %5s %6s %6s\n", "kernel", "ms", "MB", "TB/s", "Top/s", "copy", "GEMM",
-           "time", "us");
+    printf("\n%-68s %8s %7s %6s %7s %5s %5s %5s %6s %6s\n", "", "", "", "", "", "of", "of", "of", "x real",
+           "host");
+    printf("%-68s %8s %7s %6s %7s %5s %5s %5s %6s %6s\n", "kernel", "ms", "MB", "TB/s", "Top/s", "copy",
+           "GEMM", "mma", "time", "us");
+}
+
+static void put_share(double rate, double most)
+{
+    if (rate > 0 && most > 0)
+        printf("%5.2f ", rate / most);
+    else
+        printf("%5s ", "-");
 }
 
 void gpu_row(const struct gpu *g, const char *name, const struct gpu_work *work, double ms, double host_us)
 {
-    double bytes = work->bytes / ms * 1e3, operations = work->operations / ms * 1e3,
-           most = work->int8 ? g->int8 : g->fp16;
+    double bytes = work->bytes / ms * 1e3, operations = work->operations / ms * 1e3;
     printf("%-68s %8.4f %7.1f %6.3f ", name, ms, work->bytes * 1e-6, bytes * 1e-12);
     if (operations > 0)
         printf("%7.1f ", operations * 1e-12);
     else
         printf("%7s ", "-");
-    printf("%5.2f ", bytes / g->copy);
-    if (operations > 0 && most > 0)
-        printf("%5.2f ", operations / most);
-    else
-        printf("%5s ", "-");
+    put_share(bytes, g->copy);
+    put_share(operations, work->int8 ? g->int8 : g->fp16);
+    put_share(operations, work->int8 ? g->mma_int8 : g->mma_fp16);
     printf("%6.0f %6.1f\n", work->span_s / ms * 1e3, host_us);
     fflush(stdout);
 }
@@ -170,6 +177,38 @@ static void measure_products(struct gpu *g)
     }
 }
 
+struct bare {
+    struct gpu *g;
+    void *out;
+    bool int8;
+    double operations;
+};
+
+static void run_bare(void *arg, unsigned i)
+{
+    struct bare *b = arg;
+    (void)i;
+    b->operations = gpu_bare_mma(b->int8, 4096, b->out, b->g->stream.handle);
+}
+
+static void measure_bare(struct gpu *g)
+{
+    const struct {
+        const char *name;
+        bool int8;
+        double *rate;
+    } bare[] = {{"bare mma.sync, int8 m16n8k32", true, &g->mma_int8},
+                {"bare mma.sync, fp16 m16n8k16", false, &g->mma_fp16}};
+    for (size_t i = 0; i < sizeof bare / sizeof *bare; i++) {
+        struct bare b = {.g = g, .out = gpu_alloc(g, sizeof(int)), .int8 = bare[i].int8};
+        double ms = gpu_time(g, run_bare, &b, NULL);
+        gpu_free_all(g);
+        if (!(ms > 0)) return;
+        *bare[i].rate = b.operations / ms * 1e3;
+        printf("%-58s %8.4f ms %8.1f Top/s\n", bare[i].name, ms, *bare[i].rate * 1e-12);
+    }
+}
+
 static void measure_ceilings(struct gpu *g)
 {
     double ms = gpu_time(g, copy_device, g, NULL);
@@ -178,6 +217,7 @@ static void measure_ceilings(struct gpu *g)
     printf("%-58s %8.4f ms %8.3f TB/s read and written\n", "device-to-device copy, 512 MiB", ms,
            g->copy * 1e-12);
     measure_products(g);
+    measure_bare(g);
     const size_t frame = (size_t)8192 * 48 * 1024;
     const struct {
         const char *name;

@@ -38,6 +38,7 @@ struct gpu {
     struct br_error error;     /* the first failure; status BR_OK: none */
     double copy;               /* bytes/s read and written by a device-to-device copy */
     double int8, fp16;         /* operations/s of the library's product; 0: no library */
+    double mma_int8, mma_fp16; /* ... of a bare loop of mma.sync */
     double to_device, to_host; /* bytes/s from and to locked memory */
     uint8_t *valid;            /* of gpu_validity */
 };

@@ -19,7 +19,7 @@ enum {
     SIDE = 32,     /* FRB beams are SIDE x SIDE */
     BLOCK = 256    /* ... quantized so many steps at a time */
 };
-#define EPOCH "1700000000000000000"
+#define EPOCH       "1700000000000000000"
 #define REPLAY_MOST 1.25 /* * of the pipeline that replays */
 
 /* --- copies alone ------------------------------------------------------------------------------------- */
@@ -173,8 +173,8 @@ static int report(const struct gpu_node *node, const char *name, const struct gp
 {
     double longer = copies > kernels ? copies : kernels, ratio = r->ms / longer;
     printf("%-40s %8.3f %8.3f %8.3f %7.3f %7s %7.2f %8.1f\n", name, r->ms, copies, kernels, ratio,
-           ratio > most ? "SHORT" : "ok",
-           (double)node->samples * node->sample_us * 1e-3 / r->ms, r->cpu_us / r->hops);
+           ratio > most ? "SHORT" : "ok", (double)node->samples * node->sample_us * 1e-3 / r->ms,
+           r->cpu_us / r->hops);
     fflush(stdout);
     return ratio > most;
 }
