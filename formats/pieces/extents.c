@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -56,8 +57,8 @@ int extents_start(struct caller *caller, void *self)
     e->pieces_room = 64 + 2 * (frame / PART) + e->stream.nchannels;
     e->piece = malloc(e->pieces_room * sizeof *e->piece);
     e->stop = calloc(e->count, sizeof *e->stop);
-    bool all = e->threads == 0 && (e->direct || caller->gpu);
-    e->nthreads = pool_threads(caller, all ? caller->run->threads(caller->owner) : e->threads);
+    unsigned readers = e->direct ? UINT_MAX : caller->gpu ? FEED_READERS : 0;
+    e->nthreads = pool_threads(caller, e->threads > 0 ? e->threads : readers);
     e->pool = pool_start(caller, e->nthreads, scratch);
     if (e->fd == NULL || e->fd_direct == NULL || e->open == NULL || e->needed == NULL || e->piece == NULL ||
         e->stop == NULL || e->pool == NULL)

@@ -8,7 +8,8 @@ enum {
     FEED_DIRECT = 1 << 20,  /* bytes of a direct read: disks like long ones */
     FEED_SLICE = 128 << 10, /* of another one: they stay in a core's cache while they are converted */
     FEED_BUFFER = 8 << 20,  /* bytes that are copied to a GPU at once; */
-    FEED_BUFFERS = 4        /* so many of these stay in the processor's caches */
+    FEED_BUFFERS = 4,       /* so many of these stay in the processor's caches */
+    FEED_READERS = 16       /* threads that read as fast as a link takes; more hinder other replays */
 };
 
 /* Bytes of an open file for one place in memory. */

@@ -47,7 +47,7 @@ static const struct br_param params[] = {
           .min = 0, .max = 1e9),
     PARAM(INT, struct replay, readers,
           "of the pipeline's threads those that read at the same time; 0: half of them, 2 to 8; all with "
-          "`direct`, and where frames go straight to a GPU",
+          "`direct`; up to 16 where frames go straight to a GPU",
           .def = "0", .min = 0, .max = 64, .unit = "threads"),
     PARAM(BOOL, struct replay, direct,
           "DADA: read past the system's page cache (O_DIRECT), for files that are larger than memory; "
