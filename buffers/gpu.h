@@ -8,6 +8,7 @@
 #define BEAMRING_BUFFERS_GPU_H
 
 #include "buffers/error.h"
+#include "buffers/rows.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,10 +75,10 @@ double br_gpu_event_ms(br_gpu_event from, br_gpu_event to);
 int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_stream *stream,
                 struct br_error *error);
 
-/* Enqueue a copy, or a fill with `byte`, of `rows` rows of `width` bytes within the stream's device. Rows are
- * a pitch (in bytes) apart and must not overlap. */
-int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                     size_t rows, const struct br_gpu_stream *stream, struct br_error *error);
+/* Enqueue copies `rows` [n], or a fill with `byte` of `rows` rows of `width` bytes, within the stream's
+ * device. Rows are a pitch (in bytes) apart and must not overlap. No copy reads what another writes. */
+int br_gpu_move_rows(const struct br_rows *rows, unsigned n, const struct br_gpu_stream *stream,
+                     struct br_error *error);
 int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows,
                     const struct br_gpu_stream *stream, struct br_error *error);
 

@@ -121,10 +121,10 @@ int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_st
     return none(error);
 }
 
-int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                     size_t rows, const struct br_gpu_stream *stream, struct br_error *error)
+int br_gpu_move_rows(const struct br_rows *rows, unsigned n, const struct br_gpu_stream *stream,
+                     struct br_error *error)
 {
-    (void)to, (void)to_pitch, (void)from, (void)from_pitch, (void)width, (void)rows, (void)stream;
+    (void)rows, (void)n, (void)stream;
     return none(error);
 }
 

@@ -1,42 +1,94 @@
 /* gpu_rows.cu - copies of rows within a device by its multiprocessors. A copy engine would do, but slowly
- * for many short rows, and it is busy with whole frames on their way to and from the host. */
+ * for many short rows, and it is busy with whole frames on their way to and from the host. A launch makes
+ * several copies: it takes the host as long as one of them takes the device. */
 #include "buffers/gpu.h"
 
 #include <cuda_runtime.h>
 
-/* Rows of `width` units of T; blocks go over them together. */
-template <typename T>
-static __global__ __launch_bounds__(256) void move_rows(T *to, size_t to_pitch, const T *from,
-                                                        size_t from_pitch, size_t width, size_t rows)
-{
-    for (size_t row = blockIdx.y; row < rows; row += gridDim.y)
-        for (size_t i = blockIdx.x * 256 + threadIdx.x; i < width; i += static_cast<size_t>(gridDim.x) * 256)
-            to[row * to_pitch + i] = from[row * from_pitch + i];
-}
+enum { MOST = 32, THREADS = 256, AT_ONCE = 4, PIECE = 4096, MOST_BLOCKS = 2048 };
+
+/* Pitches, width and all bytes together are in units of the type that is copied. Threads stand 2^across in
+ * a row, and the others in the rows below. */
+struct part {
+    void *to;
+    const void *from;
+    size_t to_pitch, from_pitch, width, rows, all;
+    unsigned across;
+};
+
+struct parts {
+    struct part of[MOST];
+};
 
 template <typename T>
-static void launch(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
-                   void *stream)
+static __global__ __launch_bounds__(THREADS) void move_rows(const __grid_constant__ struct parts parts)
 {
-    const size_t units = width / sizeof(T), across = (units + 255) / 256, down = rows;
-    const dim3 grid(static_cast<unsigned>(across < 64 ? across : 64),
-                    static_cast<unsigned>(down < 4096 ? down : 4096));
-    move_rows<T><<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<T *>(to), to_pitch / sizeof(T), static_cast<const T *>(from), from_pitch / sizeof(T),
-        units, rows);
+    const struct part &p = parts.of[blockIdx.y];
+    T *to = static_cast<T *>(p.to);
+    const T *from = static_cast<const T *>(p.from);
+    const size_t step = static_cast<size_t>(gridDim.x) * (THREADS >> p.across);
+    for (size_t row = blockIdx.x * (THREADS >> p.across) + (threadIdx.x >> p.across); row < p.rows;
+         row += AT_ONCE * step)
+        for (size_t i = threadIdx.x & ((1u << p.across) - 1); i < p.width; i += size_t{1} << p.across) {
+            T value[AT_ONCE];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+                if (row + k * step < p.rows && (row + k * step) * p.width + i < p.all)
+                    value[k] = from[(row + k * step) * p.from_pitch + i];
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; k++)
+                if (row + k * step < p.rows && (row + k * step) * p.width + i < p.all)
+                    to[(row + k * step) * p.to_pitch + i] = value[k];
+        }
 }
 
-extern "C" int br_gpu_move_rows(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                                size_t rows, const struct br_gpu_stream *stream, struct br_error *error)
+/* In units of `unit` bytes. What lies in one piece at both ends is cut into rows. */
+static struct part part_of(const struct br_rows &r, size_t unit)
 {
-    if (width == 0 || rows == 0) return BR_OK;
-    const uintptr_t all =
-        reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | to_pitch | from_pitch | width;
-    if (all % 16 == 0)
-        launch<uint4>(to, to_pitch, from, from_pitch, width, rows, stream->handle);
-    else if (all % 4 == 0)
-        launch<unsigned>(to, to_pitch, from, from_pitch, width, rows, stream->handle);
-    else
-        launch<unsigned char>(to, to_pitch, from, from_pitch, width, rows, stream->handle);
+    struct part p = {r.to,           r.from, r.to_pitch / unit,       r.from_pitch / unit,
+                     r.width / unit, r.rows, r.width / unit * r.rows, 0};
+    if (p.rows == 1 || (p.to_pitch == p.width && p.from_pitch == p.width)) {
+        p.to_pitch = p.from_pitch = p.width = PIECE / unit;
+        p.rows = (p.all + p.width - 1) / p.width;
+    }
+    while ((1u << p.across) < THREADS && (1u << p.across) < p.width) p.across++;
+    return p;
+}
+
+template <typename T> static void launch(const struct br_rows *rows, unsigned n, void *stream)
+{
+    struct parts parts = {};
+    size_t blocks = 1;
+    for (unsigned k = 0; k < n; k++) {
+        const struct part p = parts.of[k] = part_of(rows[k], sizeof(T));
+        const size_t wanted = (p.rows - 1) / (AT_ONCE * (THREADS >> p.across)) + 1;
+        if (wanted > blocks) blocks = wanted;
+    }
+    const dim3 grid(static_cast<unsigned>(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), n);
+    move_rows<T><<<grid, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(parts);
+}
+
+extern "C" int br_gpu_move_rows(const struct br_rows *rows, unsigned n, const struct br_gpu_stream *stream,
+                                struct br_error *error)
+{
+    for (unsigned at = 0, count; at < n; at += count) {
+        uintptr_t all = 0;
+        struct br_rows some[MOST];
+        unsigned left = 0;
+        for (count = 0; count < MOST && at + count < n; count++) {
+            const struct br_rows &r = rows[at + count];
+            if (r.width == 0 || r.rows == 0) continue;
+            all |= reinterpret_cast<uintptr_t>(r.to) | reinterpret_cast<uintptr_t>(r.from) | r.width;
+            if (r.rows > 1) all |= r.to_pitch | r.from_pitch;
+            some[left++] = r;
+        }
+        if (left == 0) continue;
+        if (all % 16 == 0)
+            launch<uint4>(some, left, stream->handle);
+        else if (all % 4 == 0)
+            launch<unsigned>(some, left, stream->handle);
+        else
+            launch<unsigned char>(some, left, stream->handle);
+    }
     return br_gpu_last_error(error);
 }

@@ -1,6 +1,7 @@
 /* queue.c - setting queues up, and what can be asked of them. */
 #include "buffers/clock.h"
 #include "buffers/ring.h"
+#include "buffers/threads.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,8 @@ const char *const br_policy_name[] = {"block", "drop", "history"};
 
 static void make_locks(struct br_queue *queue)
 {
-    pthread_condattr_t cond;
-    pthread_condattr_init(&cond);
-    pthread_condattr_setclock(&cond, CLOCK_MONOTONIC);
-    pthread_cond_init(&queue->space, &cond);
-    pthread_cond_init(&queue->data, &cond);
-    pthread_condattr_destroy(&cond);
+    br_cond_init(&queue->space);
+    br_cond_init(&queue->data);
     pthread_mutexattr_t mutex;
     pthread_mutexattr_init(&mutex);
 #ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP

@@ -78,7 +78,7 @@ struct br_stream {
      * handle packets know; NULL: frames are arrays */
     const void *packets;
     /* how the beams move (formats/sky/motion.h), in memory that lives as long as the pipeline; NULL: not
-     * known. It may have fewer beams, and is of the pipeline file: updates are not in it */
+     * known. It may have fewer beams, and is of the pipeline file: it refers to what updates make of it */
     const struct br_motion *motion;
     /* the sideband that the channels hold; products of the field keep the field's */
     enum br_sideband sideband;

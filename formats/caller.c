@@ -9,24 +9,14 @@
 
 enum { TEXT = BR_ERROR_LENGTH };
 
-int caller_fail(struct caller *caller, int status, const char *format, ...)
+int caller_report(struct caller *caller, int status, const char *param, const char *format, ...)
 {
     char text[TEXT];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return caller->fail(caller->owner, status, NULL, text);
-}
-
-int caller_fail_at(struct caller *caller, const char *param, const char *format, ...)
-{
-    char text[TEXT];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return caller->fail(caller->owner, BR_E_INVALID, param, text);
+    return caller->fail(caller->owner, status, param, text);
 }
 
 int caller_no_memory(struct caller *caller, size_t bytes)
@@ -34,27 +24,14 @@ int caller_no_memory(struct caller *caller, size_t bytes)
     return caller_fail(caller, BR_E_NO_MEMORY, "not enough memory: %.1f MiB needed", (double)bytes / 1048576);
 }
 
-static void say(struct caller *caller, bool warning, const char *format, va_list args)
+void caller_say(struct caller *caller, bool warning, const char *format, ...)
 {
     char text[TEXT];
+    va_list args;
+    va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
+    va_end(args);
     caller->say(caller->owner, warning, text);
-}
-
-void caller_note(struct caller *caller, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    say(caller, false, format, args);
-    va_end(args);
-}
-
-void caller_warn(struct caller *caller, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    say(caller, true, format, args);
-    va_end(args);
 }
 
 void caller_fact(struct caller *caller, const char *name, const char *format, ...)

@@ -49,16 +49,20 @@ struct caller {
     const struct caller_run *run; /* NULL: for descriptions only */
 };
 
-/* A failure, at a parameter of the stage (caller_fail_at: BR_E_INVALID). Return the status. */
-int caller_fail(struct caller *caller, int status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-int caller_fail_at(struct caller *caller, const char *param, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* A failure with a status, at a parameter of the stage (BR_E_INVALID), or at its files (BR_E_INVALID). Return
+ * the status. */
+#define caller_fail(caller, status, ...)   caller_report(caller, status, NULL, __VA_ARGS__)
+#define caller_fail_at(caller, param, ...) caller_report(caller, BR_E_INVALID, param, __VA_ARGS__)
+#define caller_refuse(caller, ...)         caller_report(caller, BR_E_INVALID, "files", __VA_ARGS__)
+int caller_report(struct caller *caller, int status, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 int caller_no_memory(struct caller *caller, size_t bytes);
 
 /* Messages for people. */
-void caller_note(struct caller *caller, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void caller_warn(struct caller *caller, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define caller_note(caller, ...) caller_say(caller, false, __VA_ARGS__)
+#define caller_warn(caller, ...) caller_say(caller, true, __VA_ARGS__)
+void caller_say(struct caller *caller, bool warning, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 void *caller_alloc(struct caller *caller, size_t bytes);
 

@@ -38,8 +38,8 @@ const struct format *format_recognise(struct caller *caller, const char *path)
         if (formats[i]->probe != NULL && formats[i]->probe(start, (size_t)got)) return formats[i];
     for (size_t i = 0; i < COUNT; i++)
         if (formats[i]->probe == NULL && formats[i]->probe_file(path, &error) == BR_OK) return formats[i];
-    caller_fail_at(
-        caller, "files",
+    caller_refuse(
+        caller,
         "%s is not a DADA file (it does not start with a header of KEY value lines), none of the formats "
         "with a mark of their own (CHIME's HDF5, GUPPI RAW, kotekan's raw frames), and as VDIF: %s",
         path, error.text);
@@ -51,8 +51,8 @@ static int check_options(struct caller *caller, const struct reader *reader,
                          const struct read_options *options, const char *path)
 {
     if (caller->hints->order != NULL && (reader->takes & READER_ORDER) == 0)
-        return caller_fail_at(
-            caller, "files",
+        return caller_refuse(
+            caller,
             "%s says itself how its axes lie; only DADA files of others do not: take `order` out "
             "of `stream:`",
             path);
@@ -74,8 +74,8 @@ int format_open(struct caller *caller, const char *name, const struct file_list 
     if (format == NULL) format = format_recognise(caller, path);
     if (format == NULL) return BR_E_INVALID;
     if (format->reader == NULL && format->choose == NULL)
-        return caller_fail_at(
-            caller, "files",
+        return caller_refuse(
+            caller,
             "%s is a SIGPROC filterbank file: beams that have been made; replay reads recordings, "
             "and beams where `record` wrote them",
             path);
@@ -96,7 +96,7 @@ int format_open(struct caller *caller, const char *name, const struct file_list 
     struct br_error error = {0};
     struct br_stream *stream = r->description.stream;
     if (hints_sideband(caller->hints, path, format->sideband, &stream->sideband, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     char doubt[256];
     if (hints_doubt(stream, doubt, sizeof doubt) != NULL) caller_warn(caller, "%s: %s", path, doubt);
     return BR_OK;

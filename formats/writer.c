@@ -1,6 +1,7 @@
 #include "formats/writer.h"
 
 #include "buffers/output.h"
+#include "formats/common/axes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,27 +22,6 @@ const struct writer_format *writer_format_of(const char *name)
 }
 
 /* --- for the formats ----------------------------------------------------------------------------- */
-
-int writer_refuse(struct file_writer *w, const char *at, const char *format, ...)
-{
-    char text[BR_ERROR_LENGTH];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    w->at = at;
-    return br_fail(&w->error, BR_E_INVALID, "%s", text);
-}
-
-void writer_loses(struct file_writer *w, const char *format, ...)
-{
-    size_t used = strlen(w->losses);
-    if (used > 0 && used + 2 < sizeof w->losses) used += (size_t)sprintf(w->losses + used, "; ");
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->losses + used, sizeof w->losses - used, format, args);
-    va_end(args);
-}
 
 void writer_note(struct file_writer *w, const char *format, ...)
 {
@@ -156,20 +136,11 @@ int writer_reserve(struct file_writer *w, uint64_t bytes)
 
 /* --- the four calls ------------------------------------------------------------------------------ */
 
-/* "time,freq,pol,dish" */
-static bool is_field(const struct br_array *array)
-{
-    static const char *const axes[] = {"time", "freq", "pol", "dish"};
-    bool same = array->naxes == 4;
-    for (unsigned i = 0; same && i < 4; i++) same = strcmp(array->axis[i].name, axes[i]) == 0;
-    return same;
-}
-
 int writer_takes(const struct writer_format *format, const struct br_stream *s, struct br_error *error)
 {
     char text[160];
     if (format->everything || format->arrays) return BR_OK;
-    bool field = is_field(&s->array), wide = s->array.dtype == BR_INT8X2;
+    bool field = axes_are(&s->array, "time,freq,pol,dish"), wide = s->array.dtype == BR_INT8X2;
     if (!field || (s->array.dtype != BR_INT4X2 && !(wide && format->wide)))
         return br_fail(error, BR_E_INVALID,
                        "its input is %s; it needs E[time][freq][pol][dish] in int4x2%s for the format %s%s",
@@ -200,11 +171,18 @@ int writer_refuses(struct file_writer *w)
                     "files of the format %s do not say which sideband they hold; who reads them must be "
                     "told: `stream: {sideband: %s}`",
                     w->format->name, br_sideband_name(s->sideband));
+    const struct br_telescope *t = s->telescope;
+    if (!w->format->everything && w->ndish > 0 && t != NULL && t->position != NULL)
+        writer_note(
+            w,
+            "files of the format %s do not say where the dishes are; who reads them must be told: the "
+            "`telescope:` of this pipeline",
+            w->format->name);
     if (w->format->refuses != NULL) status = w->format->refuses(w);
     if (status != BR_OK || w->losses[0] == '\0' || w->lossy) return status;
     return writer_refuse(w, "format",
                          "in the format %s would be lost: %s; `lossy: true` writes it nevertheless",
-                         w->format->name, w->losses);
+                         w->format->name, w->losses + 2);
 }
 
 int writer_open(struct file_writer *w)

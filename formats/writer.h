@@ -12,6 +12,7 @@
 
 #include "buffers/error.h"
 #include "buffers/frame.h"
+#include "formats/common/text.h"
 #include "formats/sky/apparent.h"
 
 #include <stdbool.h>
@@ -39,6 +40,12 @@ struct writer_format {
     int (*close)(struct file_writer *w); /* NULL: nothing to do */
 };
 
+/* A writer whose state is a `struct own_state`, with the file's `put`; then any other fields. */
+#define WRITER_FORMAT(own_name, own_suffix, own_state, ...)                                                  \
+    {                                                                                                        \
+        .name = own_name, .suffix = own_suffix, .size = sizeof(struct own_state), .put = put, __VA_ARGS__    \
+    }
+
 extern const struct writer_format dada_files, kotekan_files, guppi_files, chime_files, vdif_files,
     sources_files;
 
@@ -62,6 +69,13 @@ struct writer_host {
     size_t updates_room; /* bytes that a header keeps for them, at most WRITER_UPDATES; 0: there are none */
 };
 
+/* Where an event comes from, when it begins. NAN: not known. */
+struct writer_direction {
+    bool known;
+    char name[64]; /* of the source; "": none */
+    double azimuth_deg, altitude_deg, ra_deg, dec_deg;
+};
+
 /* A part of a stream that is cut out into one file: its name and span are known before its data come. Samples
  * of the span that do not come are missing in the file. */
 struct writer_window {
@@ -72,8 +86,9 @@ struct writer_window {
     uint64_t event;      /* which event it is of, */
     double dm, dm_error; /* and along which sweep: pc cm^-3, */
     double ref_mhz;      /* infinite: none */
-    const size_t *dish;  /* [ndishes] the stream's dishes that are in the file, of `all_dishes`; */
-    size_t ndishes;      /* 0: all of them */
+    struct writer_direction direction;
+    const size_t *dish; /* [ndishes] the stream's dishes that are in the file, of `all_dishes`; */
+    size_t ndishes;     /* 0: all of them */
     size_t all_dishes;
 };
 
@@ -96,7 +111,7 @@ struct file_writer {
     /* results */
     struct br_error error;
     const char *at;    /* the option that an error is about, or NULL */
-    char losses[768];  /* what of the description is lost, "; " between them */
+    char losses[768];  /* what of the description is lost, "; " before each */
     uint64_t files;    /* that were begun */
     uint64_t samples;  /* base samples of frames that came */
     uint64_t lacking;  /* base samples of the window that did not come */
@@ -124,12 +139,11 @@ int writer_close(struct file_writer *w);
 
 /* --- for the formats ----------------------------------------------------------------------------- */
 
-/* Refuses the stream because of the option `at` (or NULL). Returns BR_E_INVALID. */
-int writer_refuse(struct file_writer *w, const char *at, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Refuses the stream because of an option (or NULL). Returns BR_E_INVALID. */
+#define writer_refuse(w, option, ...) ((w)->at = (option), br_fail(&(w)->error, BR_E_INVALID, __VA_ARGS__))
 
 /* Adds to what would be lost. */
-void writer_loses(struct file_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define writer_loses(w, ...) text_append((w)->losses, sizeof(w)->losses, "; " __VA_ARGS__)
 
 void writer_note(struct file_writer *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -67,6 +67,7 @@
 
 #include "buffers/frame.h"
 #include "buffers/hints.h"
+#include "buffers/rows.h"
 #include "runtime/param.h"
 
 #ifdef __cplusplus
@@ -232,6 +233,8 @@ BR_API void *br_stage_stream(const struct br_stage *stage);
  * frames: at once on the CPU, in order with its stream on a GPU. Rows must not overlap. Returns a status. */
 BR_API int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from,
                               size_t from_pitch, size_t width, size_t rows);
+/* `n` such copies in one go, on a GPU in a launch for each 32; none reads what another one writes. */
+BR_API int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsigned n);
 BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width,
                              size_t rows);
 

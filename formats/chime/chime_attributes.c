@@ -31,17 +31,6 @@ bool chime_get_text(hid_t file, const char *name, char *text, size_t size)
     return one;
 }
 
-/* Not one of CHIME's attributes: whoever does not know it takes the lower sideband. */
-static bool chime_put_sideband(hid_t file, enum br_sideband sideband)
-{
-    if (sideband == BR_SIDEBAND_UNKNOWN) return true;
-    hid_t type = H5Tcopy(H5T_C_S1);
-    bool good = H5Tset_size(type, 5) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
-                hdf5_put_attribute(file, "sideband", type, br_sideband_name(sideband));
-    H5Tclose(type);
-    return good;
-}
-
 bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t channel, int64_t freq_id,
                           uint64_t first)
 {
@@ -50,7 +39,9 @@ bool chime_put_attributes(hid_t file, const struct br_stream *stream, size_t cha
     /* what the double has not: as a reader adds it, whole seconds apart */
     double whole = floor(ctime),
            offset = ((double)(ns - (int64_t)whole * 1000000000) - (ctime - whole) * 1e9) * 1e-9;
-    return chime_put_sideband(file, stream->sideband) &&
+    /* not one of CHIME's attributes: whoever does not know it takes the lower sideband */
+    return (stream->sideband == BR_SIDEBAND_UNKNOWN ||
+            hdf5_put_text(file, "sideband", br_sideband_name(stream->sideband), 5)) &&
            hdf5_put_attribute(file, "freq_id", H5T_NATIVE_INT64, &freq_id) &&
            hdf5_put_attribute(file, "freq", H5T_NATIVE_DOUBLE, &stream->freq_mhz[channel]) &&
            hdf5_put_attribute(file, "delta_time", H5T_NATIVE_DOUBLE, &delta) &&

@@ -23,18 +23,22 @@ struct scan {
     uint64_t row_samples;
 };
 
+/* Unix time of the file's first sample, where it says it. The parts one by one: each is exact, or much below
+ * a nanosecond off. */
+static int64_t start_of(const struct chime_file *f)
+{
+    double whole = floor(f->time0_ctime);
+    return (int64_t)whole * 1000000000 + llround((f->time0_ctime - whole + f->time0_ctime_offset) * 1e9);
+}
+
 /* Unix time of sample 0 of the counter; false when the file does not say. */
 static bool epoch_of(const struct scan *s, const struct chime_file *f, int64_t *ns)
 {
     if (isnan(f->time0_ctime)) return false;
-    double whole =
-        floor(f->time0_ctime); /* the parts one by one: each is exact, or much below a nanosecond off */
-    int64_t start =
-        (int64_t)whole * 1000000000 + llround((f->time0_ctime - whole + f->time0_ctime_offset) * 1e9);
     __int128_t since = (__int128_t)f->time0_fpga_count * s->sample_ns.num;
     since = (since + s->sample_ns.den / 2) / s->sample_ns.den;
     if (since > INT64_MAX / 2) return false;
-    *ns = start - (int64_t)since;
+    *ns = start_of(f) - (int64_t)since;
     return true;
 }
 
@@ -46,15 +50,15 @@ static int begin(struct scan *s, const char *path, const struct chime_file *f)
     s->like = *f;
     snprintf(text, sizeof text, "%.6f", f->delta_time * 1e9);
     if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s: delta_time: %s", path, error.text);
+        return caller_refuse(s->caller, "%s: delta_time: %s", path, error.text);
     /* a double: to its digits */
     double precision = rounding * 1e9 * f->delta_time;
     if (hints_sample(hints, path, "delta_time", &s->sample_ns, precision, &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s", error.text);
+        return caller_refuse(s->caller, "%s", error.text);
     s->have_epoch = epoch_of(s, f, &s->epoch_ns);
     if (!s->have_epoch && !hints->have_epoch)
-        return caller_fail_at(
-            s->caller, "files",
+        return caller_refuse(
+            s->caller,
             "%s: no attribute time0_ctime, so its time is not known; give `stream: {epoch_ns: ...}`", path);
     return BR_OK;
 }
@@ -73,8 +77,8 @@ static int check_alike(struct scan *s, const char *path, const struct chime_file
         fabs((double)(epoch - s->epoch_ns)) > 0.5e9 * f->delta_time)
         what = "epoch (time0_ctime less time0_fpga_count samples)";
     if (what == NULL) return BR_OK;
-    return caller_fail_at(s->caller, "files", "%s has another %s than %s; expected files of one event", path,
-                          what, s->e->files.path[0]);
+    return caller_refuse(s->caller, "%s has another %s than %s; expected files of one event", path, what,
+                         s->e->files.path[0]);
 }
 
 static int add_file(struct scan *s, size_t file, const struct chime_file *f)
@@ -110,7 +114,7 @@ static int add_files(struct scan *s)
     struct chime_file *f = calloc(list->count, sizeof *f);
     if (f == NULL) return caller_no_memory(s->caller, list->count * sizeof *f);
     int status = chime_open(f, (const char *const *)list->path, list->count, &error);
-    if (status != BR_OK) status = caller_fail_at(s->caller, "files", "%s", error.text);
+    if (status != BR_OK) status = caller_refuse(s->caller, "%s", error.text);
     for (size_t i = 0; i < list->count && status == BR_OK; i++)
         f[i].chunks.chunk = caller_keep(s->caller, f[i].chunks.chunk,
                                         f[i].chunks.down * f[i].chunks.across * sizeof *f[i].chunks.chunk);
@@ -141,7 +145,7 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
     if (!s.have_epoch)
         s.epoch_ns = hints->epoch_ns;
     else if (hints_epoch(hints, files->path[0], "time0_ctime", &s.epoch_ns, CLOCK_NS, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     e->stream.epoch_ns = s.epoch_ns;
     status = extents_elements(caller, files->path[0], s.like.chunks.columns, 0, &e->npol, &e->ndish);
     for (size_t i = 0; i < e->count; i++) e->extent[i].stride_pol = e->ndish;
@@ -172,14 +176,10 @@ static int info(struct caller *caller, const char *path)
     caller_fact(caller, "base sample", "%.10g us", 1e6 * f.delta_time);
     caller_fact(caller, "samples", "%" PRIu64 " to %" PRIu64 ": %" PRIu64 ", %.6g s", f.time0_fpga_count,
                 f.time0_fpga_count + c->rows, c->rows, (double)c->rows * f.delta_time);
-    if (isnan(f.time0_ctime)) {
+    if (isnan(f.time0_ctime))
         caller_fact(caller, "start", "not in the file: give `stream: {epoch_ns: ...}`");
-    } else {
-        double whole = floor(f.time0_ctime);
-        caller_time(caller, "start",
-                    (int64_t)whole * 1000000000 +
-                        llround((f.time0_ctime - whole + f.time0_ctime_offset) * 1e9));
-    }
+    else
+        caller_time(caller, "start", start_of(&f));
     caller_fact(caller, "updates", "%s", f.updates);
     chime_free(&f);
     return BR_OK;

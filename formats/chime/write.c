@@ -108,9 +108,20 @@ static bool put_updates(const struct file_writer *w, hid_t file)
     char text[WRITER_UPDATES] = "";
     if (w->host.updates_room == 0) return true;
     w->host.held(w->host.owner, w->window->first, w->window->end, text, sizeof text);
+    return hdf5_put_text(file, "updates", text, sizeof text);
+}
+
+static bool put_direction(const struct writer_direction *d, hid_t file)
+{
     hid_t type = H5Tcopy(H5T_C_S1);
-    bool good = H5Tset_size(type, sizeof text) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
-                hdf5_put_attribute(file, "updates", type, text);
+    bool good =
+        !d->known || (hdf5_put_attribute(file, "event_azimuth_deg", H5T_NATIVE_DOUBLE, &d->azimuth_deg) &&
+                      hdf5_put_attribute(file, "event_altitude_deg", H5T_NATIVE_DOUBLE, &d->altitude_deg) &&
+                      hdf5_put_attribute(file, "event_ra_deg", H5T_NATIVE_DOUBLE, &d->ra_deg) &&
+                      hdf5_put_attribute(file, "event_dec_deg", H5T_NATIVE_DOUBLE, &d->dec_deg));
+    if (good && d->name[0] != '\0')
+        good = H5Tset_size(type, strlen(d->name)) >= 0 &&
+               hdf5_put_attribute(file, "event_source", type, d->name);
     H5Tclose(type);
     return good;
 }
@@ -122,7 +133,7 @@ static bool put_event(const struct file_writer *w, hid_t file)
                             hdf5_put_attribute(file, "event_dm", H5T_NATIVE_DOUBLE, &part->dm) &&
                             hdf5_put_attribute(file, "event_dm_error", H5T_NATIVE_DOUBLE, &part->dm_error) &&
                             hdf5_put_attribute(file, "missing_samples", H5T_NATIVE_UINT64, &w->lacking) &&
-                            put_updates(w, file));
+                            put_direction(&part->direction, file) && put_updates(w, file));
 }
 
 static bool put_all(hid_t file, const void *arg)
@@ -274,12 +285,6 @@ static int close_all(struct file_writer *w)
     return status;
 }
 
-const struct writer_format chime_files = {.name = "chime",
-                                          .suffix = "h5",
-                                          .size = sizeof(struct chime_out),
-                                          .says_missing = true,
-                                          .says_sideband = true,
-                                          .refuses = refuses,
-                                          .open = open_all,
-                                          .put = put,
-                                          .close = close_all};
+const struct writer_format chime_files =
+    WRITER_FORMAT("chime", "h5", chime_out, .says_missing = true, .says_sideband = true, .refuses = refuses,
+                  .open = open_all, .close = close_all);

@@ -20,6 +20,10 @@ const char *coding_name(enum coding coding)
     return coding < CODING_UNKNOWN ? names[coding] : "?";
 }
 
+/* convert's name for int4x2 samples that become CHIME's, none of which stands for a missing one: the other
+ * codings convert in both directions by the same operations. */
+#define TO_CHIME CODING_UNKNOWN
+
 /* Offset binary and two's complement differ in the sign bit of each nibble, so both conversions are a few
  * byte operations without branches: the compiler makes vector code of these loops. */
 static inline __attribute__((always_inline)) void convert(enum coding coding, const uint8_t *in, uint8_t *out,
@@ -30,6 +34,11 @@ static inline __attribute__((always_inline)) void convert(enum coding coding, co
             uint8_t byte = in[i], flipped = byte ^ 0x88;
             uint8_t swapped = (uint8_t)((flipped << 4) | (flipped >> 4));
             out[i] = byte == 0 ? 0 : swapped;
+        }
+    } else if (coding == TO_CHIME) {
+        for (size_t i = 0; i < count; i++) {
+            uint8_t flipped = in[i] ^ 0x88;
+            out[i] = (uint8_t)((flipped << 4) | (flipped >> 4));
         }
     } else if (coding == CODING_VDIF) {
         for (size_t i = 0; i < count; i++) out[i] = in[i] ^ 0x88;
@@ -47,36 +56,6 @@ __attribute__((target("avx2"))) static void convert_avx2(enum coding coding, con
 }
 #endif
 
-static inline __attribute__((always_inline)) void encode_chime(const uint8_t *in, uint8_t *out, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        uint8_t flipped = in[i] ^ 0x88;
-        out[i] = (uint8_t)((flipped << 4) | (flipped >> 4));
-    }
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void encode_chime_avx2(const uint8_t *in, uint8_t *out, size_t count)
-{
-    encode_chime(in, out, count);
-}
-#endif
-
-void coding_encode(enum coding coding, const uint8_t *in, uint8_t *out, size_t count)
-{
-    if (coding != CODING_CHIME) { /* the same operations in both directions */
-        coding_convert(coding, in, out, count);
-        return;
-    }
-#if defined(__x86_64__)
-    if (count >= 64 && __builtin_cpu_supports("avx2")) {
-        encode_chime_avx2(in, out, count);
-        return;
-    }
-#endif
-    encode_chime(in, out, count);
-}
-
 void coding_convert(enum coding coding, const uint8_t *in, uint8_t *out, size_t count)
 {
     if (coding == CODING_INT4X2) {
@@ -90,6 +69,11 @@ void coding_convert(enum coding coding, const uint8_t *in, uint8_t *out, size_t 
     }
 #endif
     convert(coding, in, out, count);
+}
+
+void coding_encode(enum coding coding, const uint8_t *in, uint8_t *out, size_t count)
+{
+    coding_convert(coding == CODING_CHIME ? TO_CHIME : coding, in, out, count);
 }
 
 #if defined(__x86_64__)

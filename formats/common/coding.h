@@ -1,8 +1,8 @@
 /* coding.h - the byte codings of one complex 4+4-bit sample, and their conversion to int4x2 (ours in memory).
  *
  *   int4x2  two's complement, real part in the low nibble; zero is 0x00
- *   chime   value + 8, real part in the HIGH nibble; zero is 0x88; the byte 0x00 says that the sample is
- * missing vdif    value + 8, real part in the low nibble; zero is 0x88 */
+ *   chime   value + 8, real part in the HIGH nibble; zero is 0x88; the byte 0x00 is a missing sample
+ *   vdif    value + 8, real part in the low nibble; zero is 0x88 */
 #ifndef BEAMRING_FORMATS_COMMON_CODING_H
 #define BEAMRING_FORMATS_COMMON_CODING_H
 

@@ -1,4 +1,5 @@
 /* DADA recordings whose files hold different channels: side by side in one stream. */
+#include "formats/common/axes.h"
 #include "formats/dada/dada_reader.h"
 #include "formats/pieces/extents.h"
 #include "formats/pieces/reading.h"
@@ -18,13 +19,10 @@ static struct br_stream_hints hints_of_one(const struct caller *caller)
 /* E[time][freq][pol][dish], a step for each base sample. */
 static bool is_field(const struct recording *r)
 {
-    static const char *const axes[] = {"time", "freq", "pol", "dish"};
     const struct br_array *a = &r->stream.array;
-    bool good = r->flat && a->naxes == 4 && (a->dtype == BR_INT4X2 || a->dtype == BR_INT8X2) &&
-                r->stream.side.naxes == 0 && r->stream.nzones == 1 && r->stream.zone[0].downsample == 1 &&
-                r->stream.zone[0].factor == 1;
-    for (unsigned i = 0; good && i < 4; i++) good = strcmp(a->axis[i].name, axes[i]) == 0;
-    return good;
+    return r->flat && axes_are(a, "time,freq,pol,dish") && (a->dtype == BR_INT4X2 || a->dtype == BR_INT8X2) &&
+           r->stream.side.naxes == 0 && r->stream.nzones == 1 && r->stream.zone[0].downsample == 1 &&
+           r->stream.zone[0].factor == 1;
 }
 
 /* Compares the properties that all files must share, and finds the samples between their epochs. */
@@ -42,8 +40,8 @@ static int compare(struct caller *caller, const struct recording *a, const char 
                            ? "EPOCH_NS (or UTC_START), by no whole number of samples"
                            : NULL;
     if (what == NULL) return BR_OK;
-    return caller_fail_at(caller, "files", "%s differs from %s in %s; expected files of one recording",
-                          file_b, file_a, what);
+    return caller_refuse(caller, "%s differs from %s in %s; expected files of one recording", file_b, file_a,
+                         what);
 }
 
 /* A file in which time is not slowest says by its length where channels begin: it must be whole. */
@@ -55,8 +53,8 @@ static int check_whole(struct caller *caller, const struct recording *r, const c
     recording_block(r, payload, stride);
     if (stride[AXIS_T] >= r->row_bytes || (left == 0 && payload >= r->announced)) return BR_OK;
     char order[40];
-    return caller_fail_at(
-        caller, "files",
+    return caller_refuse(
+        caller,
         "%s holds %llu bytes of data, of %llu that its header announces; its axes lie as %s, so "
         "that where they lie depends on its length: expected all of it",
         path, (unsigned long long)payload,

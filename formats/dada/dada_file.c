@@ -23,7 +23,7 @@ static int find_payload(struct caller *caller, const struct recording *recording
     struct br_error error = {0};
     uint64_t behind;
     if (recording_payload(recording, path, bytes, payload, &behind, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     if (behind > 0)
         caller_warn(caller,
                     "%s has %llu bytes behind the %llu of data that its FILE_SIZE announces; they are "
@@ -56,7 +56,7 @@ int dada_describe_file(struct caller *caller, const char *path, const struct br_
     struct recording *r = &file->recording;
     *file = (struct dada_file){0};
     if (dada_describe(caller, path, hints, coding, r, &file->bytes, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     compare_places(caller, path, r->stream.telescope, r->array);
     int status = find_payload(caller, r, path, file->bytes, &file->payload);
     if (status != BR_OK) return status;
@@ -79,7 +79,7 @@ int dada_describe_file(struct caller *caller, const char *path, const struct br_
             path, (unsigned long long)file->left, (unsigned long long)file->samples);
     struct gaps *gaps = caller_alloc(caller, sizeof *gaps);
     if (gaps_read(gaps, caller_beside(caller, path, ".gaps"), r->stream.nchannels, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     gaps->gap = caller_keep(caller, gaps->gap, gaps->count * sizeof *gaps->gap);
     file->gaps = gaps->count > 0 ? gaps : NULL;
     return BR_OK;

@@ -62,7 +62,11 @@ static int describe_files(struct caller *caller, const struct file_list *files, 
         move_epoch(&file[0].recording, &file[i]);
         if (recording_same(&file[0].recording, files->path[0], &file[i].recording, files->path[i], &error) !=
             BR_OK)
-            return caller_fail_at(caller, "files", "%s", error.text);
+            return caller_refuse(caller, "%s", error.text);
+        struct br_stream *all = &file[0].recording.stream;
+        if (file[i].recording.stream.beams != NULL || all->beams == NULL) continue;
+        all->beams = NULL; /* they were pointed elsewhere in between */
+        all->beams_x = all->beams_y = 0;
     }
     return BR_OK;
 }

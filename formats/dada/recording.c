@@ -1,6 +1,7 @@
 /* recording.c - recording_describe: beamring's own keys for arrays, zones, frames and beams. */
 #include "formats/dada/recording_describe.h"
 
+#include "formats/common/axes.h"
 #include "formats/common/text.h"
 
 #include <stdio.h>
@@ -190,15 +191,11 @@ static int describe_frame(struct describe *d)
     if (time < 0) return dada_bad(d->header, "AXES", d->error, "a time axis");
     if (s->array.axis[time].length != 0)
         return dada_bad(d->header, "SHAPE", d->error, "0 for the time axis, which is the streamed one");
-    char axes[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "";
+    char axes[AXES_TEXT];
     size_t lengths[BR_MAX_AXES];
-    for (unsigned i = 0; i < s->array.naxes; i++) {
-        if (i > 0) strcat(axes, ",");
-        strcat(axes, s->array.axis[i].name);
-        lengths[i] = s->array.axis[i].length;
-    }
+    for (unsigned i = 0; i < s->array.naxes; i++) lengths[i] = s->array.axis[i].length;
     lengths[time] = (size_t)(zoned ? frame : frame / s->zone[0].downsample);
-    int status = br_array_init(&s->array, s->array.dtype, axes, lengths, d->error);
+    int status = br_array_init(&s->array, s->array.dtype, axes_of(&s->array, axes), lengths, d->error);
     if (status == BR_OK && br_array_bytes(&s->array) > MAX_FRAME_BYTES)
         status = br_fail(d->error, BR_E_FORMAT, "frames would have %zu bytes; expected at most %llu",
                          br_array_bytes(&s->array), (unsigned long long)MAX_FRAME_BYTES);

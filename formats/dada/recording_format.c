@@ -2,6 +2,7 @@
 #include "formats/dada/recording.h"
 #include "formats/tables/beam_table.h"
 
+#include "formats/common/axes.h"
 #include "formats/common/text.h"
 
 #include <inttypes.h>
@@ -25,19 +26,17 @@ static char letter(const char *axis)
 
 static void put_array(struct dada_writer *w, const char *prefix, const struct br_array *array)
 {
-    char key[24], axes[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "", shape[BR_MAX_AXES * 24] = "";
+    char key[24], axes[AXES_TEXT], shape[BR_MAX_AXES * 24] = "";
     size_t used = 0;
     for (unsigned i = 0; i < array->naxes; i++) {
         const struct br_axis *axis = &array->axis[i];
-        if (i > 0) strcat(axes, ",");
-        strcat(axes, axis->name);
         size_t length = strcmp(axis->name, "time") == 0 ? 0 : axis->length;
         used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%zu", i > 0 ? "," : "", length);
     }
     snprintf(key, sizeof key, "%sDTYPE", prefix);
     dada_put(w, key, "%s", br_dtype_name(array->dtype));
     snprintf(key, sizeof key, "%sAXES", prefix);
-    dada_put(w, key, "%s", axes);
+    dada_put(w, key, "%s", axes_of(array, axes));
     snprintf(key, sizeof key, "%sSHAPE", prefix);
     dada_put(w, key, "%s", shape);
 }
@@ -136,7 +135,7 @@ void recording_format(struct dada_writer *w, const struct br_stream *s, const st
     if (s->telescope != NULL) recording_put_telescope(w, s->telescope);
     if (s->beams != NULL && s->nbeams > 0) {
         if (s->beams_x > 0) dada_put(w, "BEAMS_GRID", "%zu,%zu", s->beams_x, s->beams_y);
-        if (!beams_move(s))
+        if (file->beams_start == NULL && !beams_move(s))
             dada_put_reals(w, "BEAMS_XY", &s->beams[0].x, 2 * s->nbeams); /* struct br_beam is two doubles */
     }
     if (file->beams_start != NULL) dada_put_reals(w, "BEAMS_START", file->beams_start, 2 * s->nbeams);

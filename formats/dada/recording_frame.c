@@ -250,8 +250,8 @@ int recording_same(const struct recording *a, const char *file_a, const struct r
         field = "SCALE";
     else if (a->coding != b->coding)
         field = "CODING";
-    else if ((x->beams == NULL) != (y->beams == NULL) ||
-             (x->beams != NULL && memcmp(x->beams, y->beams, x->nbeams * sizeof *x->beams) != 0))
+    else if (x->beams != NULL && y->beams != NULL &&
+             memcmp(x->beams, y->beams, x->nbeams * sizeof *x->beams) != 0)
         field = "BEAMS_XY";
     else if (!br_telescope_same(x->telescope, y->telescope))
         field = "POSITIONS_M (or GRID)";

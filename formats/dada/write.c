@@ -66,12 +66,23 @@ static int prepare_places(struct file_writer *w)
     return BR_OK;
 }
 
+/* Beams that stand still do not, where an update or steering points them elsewhere before sample `end`. */
+static void look_for_others(struct file_writer *w, uint64_t end)
+{
+    struct dada_out *d = w->state;
+    struct br_pointing *held;
+    if (d->places == NULL || d->file.beams_start != NULL) return;
+    br_pointings_hold(w->stream->motion, end - 1, &held);
+    if (held != NULL) d->file.beams_start = d->places;
+    br_pointing_release(held);
+}
+
 /* Where they look at the start of the file. */
 static int take_places(struct file_writer *w)
 {
     const struct br_stream *s = w->stream;
     struct dada_out *d = w->state;
-    if (d->file.beams_start == NULL && d->file.beams_radec == NULL) return BR_OK;
+    if (d->places == NULL) return BR_OK;
     struct br_look *look = malloc(s->nbeams * sizeof *look);
     if (look == NULL) return writer_no_memory(w, s->nbeams * sizeof *look);
     int status = beams_look(s, w->site, d->file.first, look, &w->error);
@@ -88,6 +99,14 @@ static int take_places(struct file_writer *w)
 
 /* --- the header ------------------------------------------------------------------------------------ */
 
+static void put_direction(struct dada_writer *to, const struct writer_direction *d)
+{
+    if (!d->known) return;
+    dada_put(to, "EVENT_AZEL", "%.7f,%.7f", d->azimuth_deg, d->altitude_deg);
+    if (isfinite(d->ra_deg)) dada_put(to, "EVENT_RADEC", "%.7f,%.7f", d->ra_deg, d->dec_deg);
+    if (d->name[0] != '\0') dada_put(to, "EVENT_SOURCE", "%s", d->name);
+}
+
 static void format_header(struct file_writer *w, struct dada_writer *to)
 {
     struct dada_out *d = w->state;
@@ -102,6 +121,7 @@ static void format_header(struct file_writer *w, struct dada_writer *to)
     dada_put(to, "EVENT_DM_ERROR", "%s", text_real_format(list, part->dm_error));
     if (isfinite(part->ref_mhz))
         dada_put(to, "EVENT_FREQ_REF_MHZ", "%s", text_real_format(list, part->ref_mhz));
+    put_direction(to, &part->direction);
     dada_put(to, "MISSING_SAMPLES", "%" PRIu64, w->lacking);
     for (size_t i = 0; i < part->ndishes; i++) { /* numbers in the stream of what stands in the file */
         char key[32];
@@ -149,9 +169,14 @@ static int write_header(struct file_writer *w)
 static int measure_header(struct file_writer *w, size_t slack)
 {
     struct dada_out *d = w->state;
-    struct dada_writer to = {0};
+    struct dada_writer to = {0}, still = {0};
     d->file.header_bytes = DADA_MAX_HEADER; /* as many digits as it may have */
+    format_header(w, &still);
+    const double *moving = d->file.beams_start;
+    if (w->host.updates_room > 0) d->file.beams_start = d->places; /* an update may move them */
     format_header(w, &to);
+    d->file.beams_start = moving;
+    if (still.used > to.used) to = still;
     d->file.header_bytes =
         (to.used + slack + w->host.updates_room + DADA_BLOCK - 1) / DADA_BLOCK * DADA_BLOCK;
     if (d->file.header_bytes > DADA_MAX_HEADER)
@@ -266,8 +291,6 @@ static int close_file(struct file_writer *w)
 static int open_file(struct file_writer *w, uint64_t first)
 {
     struct dada_out *d = w->state;
-    int status = close_file(w);
-    if (status != BR_OK) return status;
     if (w->files == 0) d->file.obs_first = first;
     d->file.number = w->files;
     d->file.first = d->end = first;
@@ -275,8 +298,7 @@ static int open_file(struct file_writer *w, uint64_t first)
     d->file.obs_offset = d->flat ? (first / step - d->file.obs_first / step) * d->row_bytes : d->obs_bytes;
     d->used = 0;
     hold_updates(w, first, first + 1);
-    status = take_places(w);
-    if (status == BR_OK) status = beam_table_begin(&d->table, first, &w->error);
+    int status = take_places(w);
     if (status != BR_OK) return status;
     writer_path(w, d->file.number);
     if (sidecar_open(&d->gaps, w->path, w->overwrite) != BR_OK) return gaps_failed(w);
@@ -313,7 +335,12 @@ static int put(struct file_writer *w, const struct br_frame *in)
     uint64_t step = s->zone[0].downsample, bytes = br_frame_bytes(s, in), hole = 0;
     if (d->fd >= 0 && d->flat) hole = (in->first / step - d->file.first / step) * d->row_bytes;
     hole = hole > d->used ? hole - d->used : 0;
-    int status = wants_file(w, in, bytes, hole) ? open_file(w, in->first) : put_hole(w, in->first);
+    bool another = wants_file(w, in, bytes, hole);
+    int status = another ? close_file(w) : put_hole(w, in->first);
+    look_for_others(w, in->first + in->samples); /* behind the header of the file before */
+    if (status == BR_OK && another) status = open_file(w, in->first);
+    if (status == BR_OK && w->window == NULL)
+        status = beam_table_reach(&d->table, in->first, in->first + in->samples, &w->error);
     if (status != BR_OK) return status;
     /* the header has those of its first sample */
     uint64_t known = d->end > d->file.first ? d->end : d->file.first + 1;
@@ -368,10 +395,5 @@ static int close_all(struct file_writer *w)
     return status;
 }
 
-const struct writer_format dada_files = {.name = "dada",
-                                         .suffix = "dada",
-                                         .size = sizeof(struct dada_out),
-                                         .everything = true,
-                                         .open = open_all,
-                                         .put = put,
-                                         .close = close_all};
+const struct writer_format dada_files =
+    WRITER_FORMAT("dada", "dada", dada_out, .everything = true, .open = open_all, .close = close_all);

@@ -4,7 +4,6 @@
 #include "formats/common/order.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +12,10 @@ enum { STUCK_S = 1, FAR_WINDOWS = 16 };
 #define LIVE_NS  UINT64_C(2000000000)
 #define MAX_BODY ((size_t)1 << 30)
 
-static bool refuse(struct frb_receiver *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(struct frb_receiver *r, const char *format, ...)
-{
-    va_list args;
-    int used = snprintf(r->base.complaint, sizeof r->base.complaint, "a sender was closed: ");
-    va_start(args, format);
-    vsnprintf(r->base.complaint + used, sizeof r->base.complaint - (size_t)used, format, args);
-    va_end(args);
-    r->base.counts.malformed++;
-    return false;
-}
+/* Says why a sender is to be closed. */
+#define refuse(r, ...)                                                                                       \
+    (snprintf((r)->base.complaint, WIRE_COMPLAINT, "a sender was closed: " __VA_ARGS__),                     \
+     (r)->base.counts.malformed++, false)
 
 int frb_receiver_prepare(struct frb_receiver *r, struct br_error *error)
 {
@@ -396,8 +388,7 @@ static int listen_at(struct receiver *receiver, const struct net_address *addres
                                     .most = FRB_CONNECTIONS,
                                     .handshake_s = receiver->handshake_s,
                                     .counts = &receiver->counts,
-                                    .complaint = receiver->complaint,
-                                    .complaint_size = sizeof receiver->complaint};
+                                    .complaint = receiver->complaint};
     int status = tcp_server_listen(&r->server, address, error);
     if (status == BR_OK) receiver->port = net_port(r->server.listener);
     return status;

@@ -63,19 +63,18 @@ static int block_first(struct scan *s, const char *path, uint64_t at, const stru
 {
     if (h->pktidx < s->least_pktidx) s->least_pktidx = h->pktidx;
     if (s->by_steps != (h->have_pktidx && guppi_packets(h) == 0))
-        return caller_fail_at(
-            s->caller, "files",
-            "%s: the GUPPI block at byte %llu has PIPERBLK or a PKTSIZE that divides it, or "
-            "others have it; expected that of all blocks, or of none",
-            path, (unsigned long long)at);
+        return caller_refuse(s->caller,
+                             "%s: the GUPPI block at byte %llu has PIPERBLK or a PKTSIZE that divides it, or "
+                             "others have it; expected that of all blocks, or of none",
+                             path, (unsigned long long)at);
     if (s->by_steps) {
         guppi_steps_add(&s->steps, h->pktidx);
         *first = h->pktidx;
         return BR_OK;
     }
     if (guppi_first(h, block_number(s, channel, h->samples - h->overlap), first) == 0) return BR_OK;
-    return caller_fail_at(
-        s->caller, "files",
+    return caller_refuse(
+        s->caller,
         "%s: the GUPPI block at byte %llu has PKTIDX = %llu, which is not a whole number of samples "
         "(%llu packets hold %llu samples)",
         path, (unsigned long long)at, (unsigned long long)h->pktidx, (unsigned long long)guppi_packets(h),
@@ -88,8 +87,8 @@ static int settle_polarisations(struct scan *s, const char *path, struct guppi_h
     unsigned npol = s->caller->hints->npol;
     if (!h->npol_open || s->caller->run == NULL) return BR_OK;
     if (npol == 0)
-        return caller_fail_at(
-            s->caller, "files",
+        return caller_refuse(
+            s->caller,
             "%s: NPOL is 2, for some programs two polarisations, for others the real and the "
             "imaginary part of one; say which: `stream: {npol: 1}` or `stream: {npol: 2}`",
             path);
@@ -109,8 +108,8 @@ static int check_alike(struct scan *s, const char *path, uint64_t at, const stru
                            ? "start (STT_IMJD, STT_SMJD, STT_OFFS)"
                            : NULL;
     if (what == NULL) return BR_OK;
-    return caller_fail_at(
-        s->caller, "files",
+    return caller_refuse(
+        s->caller,
         "%s: the GUPPI block at byte %llu has another %s than the first one of %s; expected files of "
         "one recording",
         path, (unsigned long long)at, what, s->e->files.path[0]);
@@ -159,7 +158,7 @@ static int scan_file(struct scan *s, size_t file)
     struct br_error why = {0};
     uint64_t size, at = 0;
     int fd = br_open_regular(path, 0, &size, &why), status = BR_OK;
-    if (fd < 0) return caller_fail_at(s->caller, "files", "%s", why.text);
+    if (fd < 0) return caller_refuse(s->caller, "%s", why.text);
     while (status == BR_OK && at < size) {
         struct guppi_header h;
         struct br_error error = {0};
@@ -185,13 +184,13 @@ static int scan_file(struct scan *s, size_t file)
             break;
         }
         if (more == 1) {
-            status = caller_fail_at(s->caller, "files", "%s: the file ends in its first GUPPI header", path);
+            status = caller_refuse(s->caller, "%s: the file ends in its first GUPPI header", path);
         } else if (more < 0) {
-            status = caller_fail_at(s->caller, "files",
-                                    at > 0 ? "%s; %llu blocks before byte %llu are good: to "
-                                             "play them, cut a copy of the file there"
-                                           : "%s",
-                                    error.text, (unsigned long long)s->e->count, (unsigned long long)at);
+            status = caller_refuse(s->caller,
+                                   at > 0 ? "%s; %llu blocks before byte %llu are good: to "
+                                            "play them, cut a copy of the file there"
+                                          : "%s",
+                                   error.text, (unsigned long long)s->e->count, (unsigned long long)at);
         } else {
             status = settle_polarisations(s, path, &h);
             if (status == BR_OK) status = add_block(s, file, at, size - at, &h);
@@ -199,7 +198,7 @@ static int scan_file(struct scan *s, size_t file)
         }
     }
     close(fd);
-    if (status == BR_OK && size == 0) status = caller_fail_at(s->caller, "files", "%s is empty", path);
+    if (status == BR_OK && size == 0) status = caller_refuse(s->caller, "%s is empty", path);
     return status;
 }
 
@@ -215,8 +214,8 @@ static int place_by_steps(struct scan *s, uint64_t *packets)
         uint64_t samples = x->end - x->first;
         if (*packets == 0 || (x->first - s->like.pktstart) % *packets != 0 || scaled % *packets != 0 ||
             scaled / *packets > (__uint128_t)1 << 61)
-            return caller_fail_at(
-                s->caller, "files",
+            return caller_refuse(
+                s->caller,
                 "%s: PKTIDX cannot be placed in time: its headers have neither PIPERBLK nor a PKTSIZE that "
                 "divides a block, and its steps from block to block do not say how many packets one has; "
                 "give the "
@@ -242,18 +241,17 @@ static int set_times(struct scan *s, struct br_stream *stream, const char **from
     if (status != BR_OK) return status;
     if (guppi_settle_epoch(h, file, s->least_pktidx, h->samples - h->overlap, packets,
                            hints->have_epoch ? &hints->epoch_ns : NULL, from, &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s", error.text);
+        return caller_refuse(s->caller, "%s", error.text);
     stream->sample_ns = h->sample_ns;
     stream->epoch_ns = h->have_epoch ? h->epoch_ns : hints->epoch_ns;
     if (!hints->have_epoch && !h->have_epoch)
-        return caller_fail_at(s->caller, "files",
-                              "%s: no STT_IMJD and STT_SMJD in its headers; give `stream: {epoch_ns: ...}`",
-                              file);
+        return caller_refuse(
+            s->caller, "%s: no STT_IMJD and STT_SMJD in its headers; give `stream: {epoch_ns: ...}`", file);
     if (hints_sample(hints, file, "TBIN with OBSBW", &stream->sample_ns, h->sample_precision_ns, &error) !=
             BR_OK ||
         hints_epoch(hints, file, "STT_IMJD with STT_SMJD", &stream->epoch_ns, h->epoch_precision_ns,
                     &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s", error.text);
+        return caller_refuse(s->caller, "%s", error.text);
     return BR_OK;
 }
 
@@ -274,7 +272,7 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
     free(s.text);
     e->extent = caller_keep(caller, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
-    if (e->count == 0) return caller_fail_at(caller, "files", "%s has no whole GUPPI block", files->path[0]);
+    if (e->count == 0) return caller_refuse(caller, "%s has no whole GUPPI block", files->path[0]);
     const char *coding = options->coding != NULL ? options->coding : caller->hints->coding;
     if (coding != NULL)
         return caller_fail_at(caller, "coding",

@@ -163,12 +163,6 @@ static int stop(struct file_writer *f)
     return close_file(f, 0);
 }
 
-const struct writer_format guppi_files = {.name = "guppi",
-                                          .size = sizeof(struct guppi_out),
-                                          .suffix = "raw",
-                                          .wide = true,
-                                          .says_sideband = true,
-                                          .refuses = refuses,
-                                          .open = start,
-                                          .put = put,
-                                          .close = stop};
+const struct writer_format guppi_files =
+    WRITER_FORMAT("guppi", "raw", guppi_out, .wide = true, .says_sideband = true, .refuses = refuses,
+                  .open = start, .close = stop);

@@ -48,6 +48,15 @@ bool hdf5_put_attribute(hid_t where, const char *name, hid_t type, const void *v
     return good;
 }
 
+bool hdf5_put_text(hid_t where, const char *name, const char *text, size_t bytes)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    bool good = H5Tset_size(type, bytes > 0 ? bytes : 1) >= 0 && H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
+                hdf5_put_attribute(where, name, type, text);
+    H5Tclose(type);
+    return good;
+}
+
 int hdf5_open(const char *path, hid_t *file, struct br_error *error)
 {
     *file = -1;

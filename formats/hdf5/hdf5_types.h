@@ -17,6 +17,8 @@ hid_t hdf5_bool(void);
 /* Write a new dataset of that shape (rank 0: a scalar); a new scalar attribute. False where HDF5 fails. */
 bool hdf5_put(hid_t where, const char *name, hid_t type, int rank, const hsize_t *dims, const void *values);
 bool hdf5_put_attribute(hid_t where, const char *name, hid_t type, const void *value);
+/* The same for a text, in `bytes` bytes. */
+bool hdf5_put_text(hid_t where, const char *name, const char *text, size_t bytes);
 
 /* Lets HDF5 read what h5py has compressed by its own filter "lzf", as pyuvdata does by default. */
 bool hdf5_know_lzf(void);

@@ -70,7 +70,7 @@ static int add_frame(void *self, size_t file)
     struct kotekan_array a;
     struct br_error error = {0};
     if (kotekan_array_describe(&a, &s->frame.metadata, path, &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s", error.text);
+        return caller_refuse(s->caller, "%s", error.text);
     if (!s->begun) {
         s->begun = true;
         s->like = s->frame;
@@ -78,18 +78,17 @@ static int add_frame(void *self, size_t file)
     }
     const char *why = unlike(s, &a);
     if (why != NULL)
-        return caller_fail_at(s->caller, "files",
-                              "%s: its frame at byte %" PRIu64
-                              " has %s than the first one of %s; expected frames of one node",
-                              path, s->frame.offset, why, r->framed.files.path[0]);
+        return caller_refuse(s->caller,
+                             "%s: its frame at byte %" PRIu64
+                             " has %s than the first one of %s; expected frames of one node",
+                             path, s->frame.offset, why, r->framed.files.path[0]);
     if (s->frame.there < s->frame.bytes) {
         caller_warn(s->caller,
                     "%s is truncated: its last frame has %" PRIu64 " of %" PRIu64 " bytes and is left out",
                     path, s->frame.there, s->frame.bytes);
         return BR_OK;
     }
-    if (r->framed.count == MOST_FRAMES)
-        return caller_fail_at(s->caller, "files", "%s: too many frames", path);
+    if (r->framed.count == MOST_FRAMES) return caller_refuse(s->caller, "%s: too many frames", path);
     struct framed *f = &r->framed;
     if (f->count == r->room) {
         size_t room = r->room > 0 ? 2 * r->room : 64;
@@ -114,20 +113,20 @@ static int set_channels(struct caller *caller, struct scan *s, const char *path)
            *mhz = caller_alloc(caller, n * sizeof *mhz), *widths = caller_alloc(caller, n * sizeof *widths),
            *coarse = caller_alloc(caller, n * sizeof *coarse);
     if (hints->nfreq > 0 && hints->nfreq != n)
-        return caller_fail_at(caller, "files", "%s has %zu channels, but `stream: freq_mhz` lists %zu", path,
-                              n, hints->nfreq);
+        return caller_refuse(caller, "%s has %zu channels, but `stream: freq_mhz` lists %zu", path, n,
+                             hints->nfreq);
     if (hints->nfreq == 0 && a->ncoarse == 0)
-        return caller_fail_at(
-            caller, "files",
+        return caller_refuse(
+            caller,
             "%s: chordMetadata does not say which channels its %zu are; give `stream: {freq_mhz: ...}`", path,
             n);
     for (size_t i = 0; i < a->ncoarse; i++) {
         if (s->like.metadata.coarse_freq[i] < 1 && hints->nfreq == 0)
-            return caller_fail_at(caller, "files",
-                                  "%s: chordMetadata says that channel %zu is number %d, which is not a "
-                                  "frequency; give `stream: "
-                                  "{freq_mhz: ...}`",
-                                  path, i, s->like.metadata.coarse_freq[i]);
+            return caller_refuse(caller,
+                                 "%s: chordMetadata says that channel %zu is number %d, which is not a "
+                                 "frequency; give `stream: "
+                                 "{freq_mhz: ...}`",
+                                 path, i, s->like.metadata.coarse_freq[i]);
         coarse[i] = width * s->like.metadata.coarse_freq[i];
     }
     stream->sideband = hints->sideband;
@@ -165,16 +164,15 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
         status = kotekan_each_frame(caller, files->path[i], &s->frame, add_frame, s, i);
     r->framed.block = caller_keep(caller, r->framed.block, r->framed.count * sizeof *r->framed.block);
     if (status != BR_OK) return status;
-    if (r->framed.count == 0) return caller_fail_at(caller, "files", "%s has no whole frame", path);
+    if (r->framed.count == 0) return caller_refuse(caller, "%s has no whole frame", path);
     const char *coding = options->coding != NULL ? options->coding : hints->coding;
     if (coding != NULL && strcmp(coding, "int4x2") != 0)
         return caller_fail_at(caller, "coding", "%s; %s are read as the metadata says only", coding,
                               r->like.what);
     if (hints->sample_ns.num <= 0 || !hints->have_epoch)
-        return caller_fail_at(
-            caller, "files",
-            "%s: chordMetadata does not say the %s; give `stream: {sample_ns: ..., epoch_ns: ...}`", path,
-            hints->sample_ns.num <= 0 ? "sample time" : "epoch");
+        return caller_refuse(
+            caller, "%s: chordMetadata does not say the %s; give `stream: {sample_ns: ..., epoch_ns: ...}`",
+            path, hints->sample_ns.num <= 0 ? "sample time" : "epoch");
     struct br_stream *stream = &r->framed.stream;
     size_t steps = br_array_length(&r->like.array, "time");
     if (options->frame_samples % r->like.downsample != 0)

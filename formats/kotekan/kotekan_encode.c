@@ -1,4 +1,5 @@
 #include "formats/kotekan/kotekan_encode.h"
+#include "formats/common/axes.h"
 #include "formats/common/coding.h"
 
 #include <math.h>
@@ -59,13 +60,8 @@ static enum chord_type type_of(enum br_dtype dtype)
 
 static const struct kind *kind_of(const struct br_array *a)
 {
-    char axes[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "";
-    for (unsigned i = 0; i < a->naxes; i++) {
-        if (i > 0) strcat(axes, ",");
-        strcat(axes, a->axis[i].name);
-    }
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        if (strcmp(axes, kinds[k].axes) == 0 && a->dtype == kinds[k].dtype) return &kinds[k];
+        if (axes_are(a, kinds[k].axes) && a->dtype == kinds[k].dtype) return &kinds[k];
     return NULL;
 }
 

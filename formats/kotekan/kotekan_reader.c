@@ -30,12 +30,12 @@ static int begin(struct scan *s, const char *path, const struct kotekan_field *f
     s->begun = true;
     s->like = *field;
     if (hints->sample_ns.num <= 0)
-        return caller_fail_at(
-            s->caller, "files",
-            "%s: chordMetadata does not say the sample time; give `stream: {sample_ns: ...}`", path);
+        return caller_refuse(
+            s->caller, "%s: chordMetadata does not say the sample time; give `stream: {sample_ns: ...}`",
+            path);
     if (!hints->have_epoch)
-        return caller_fail_at(
-            s->caller, "files",
+        return caller_refuse(
+            s->caller,
             "%s: chordMetadata counts samples from an epoch that it does not name; give `stream: "
             "{epoch_ns: ...}`",
             path);
@@ -50,8 +50,8 @@ static int check_alike(struct scan *s, const char *path, const struct kotekan_fi
 {
     const struct kotekan_field *like = &s->like;
     if (f->npol == like->npol && f->ndish == like->ndish && f->chime == like->chime) return BR_OK;
-    return caller_fail_at(
-        s->caller, "files",
+    return caller_refuse(
+        s->caller,
         "%s holds %llu polarisations of %llu dishes%s, %s %llu of %llu%s; expected files of one recording",
         path, (unsigned long long)f->npol, (unsigned long long)f->ndish,
         f->chime ? " in the coding chime" : "", s->e->files.path[0], (unsigned long long)like->npol,
@@ -83,8 +83,8 @@ static int add_channels(struct scan *s, const char *path, const struct kotekan_f
     for (uint64_t i = 0; i < f->nfreq; i++) {
         bool said = m->nfreq > 0 && m->coarse_freq[i] >= 0;
         if (!said && hints->nfreq != f->nfreq)
-            return caller_fail_at(
-                s->caller, "files",
+            return caller_refuse(
+                s->caller,
                 "%s: chordMetadata does not say which channels its %llu are; give `stream: {freq_mhz: "
                 "...}`",
                 path, (unsigned long long)f->nfreq);
@@ -103,9 +103,9 @@ static int add_frame(void *self, size_t file)
     const struct kotekan_frame *frame = &s->frame;
     struct kotekan_field f;
     struct br_error error = {0};
-    if (s->e->count >= MOST_FRAMES) return caller_fail_at(s->caller, "files", "%s: too many frames", path);
+    if (s->e->count >= MOST_FRAMES) return caller_refuse(s->caller, "%s: too many frames", path);
     if (kotekan_raw_field(&frame->metadata, path, &f, &error) != BR_OK)
-        return caller_fail_at(s->caller, "files", "%s", error.text);
+        return caller_refuse(s->caller, "%s", error.text);
     int status = s->begun ? check_alike(s, path, &f) : begin(s, path, &f);
     if (status != BR_OK) return status;
     uint64_t samples = f.samples;
@@ -142,7 +142,7 @@ int kotekan_each_frame(struct caller *caller, const char *path, struct kotekan_f
     struct br_error why = {0};
     uint64_t size, at = 0;
     int fd = br_open_regular(path, 0, &size, &why), status = BR_OK;
-    if (fd < 0) return caller_fail_at(caller, "files", "%s", why.text);
+    if (fd < 0) return caller_refuse(caller, "%s", why.text);
     while (status == BR_OK && (at < size || at == 0)) {
         struct br_error error = {0};
         if (at > 0 && size - at < KOTEKAN_RAW_HEADER && size - at < 4 + CHORD_METADATA_NEW_BYTES) {
@@ -150,7 +150,7 @@ int kotekan_each_frame(struct caller *caller, const char *path, struct kotekan_f
             break;
         }
         status = kotekan_raw_read(frame, fd, path, at, size, &error);
-        if (status != BR_OK) status = caller_fail_at(caller, "files", "%s", error.text);
+        if (status != BR_OK) status = caller_refuse(caller, "%s", error.text);
         if (status == BR_OK) status = take(self, file);
         at = frame->offset + frame->bytes;
     }
@@ -176,7 +176,7 @@ static int describe(struct caller *caller, void *self, const struct file_list *f
         status = kotekan_each_frame(caller, files->path[i], &s->frame, add_frame, s, i);
     e->extent = caller_keep(caller, e->extent, e->count * sizeof *e->extent);
     if (status != BR_OK) return status;
-    if (e->count == 0) return caller_fail_at(caller, "files", "%s has no whole sample", files->path[0]);
+    if (e->count == 0) return caller_refuse(caller, "%s has no whole sample", files->path[0]);
     status = reading_coding(caller, files->path[0], "chordMetadata", s->like.chime ? "chime" : "int4x2",
                             options->coding, &e->coding);
     if (status != BR_OK) return status;

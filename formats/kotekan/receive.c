@@ -3,7 +3,6 @@
 #include "formats/dada/recording.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,17 +49,8 @@ static const char *unlike(const struct br_stream *wanted, const struct kotekan_a
 /* --- a link ------------------------------------------------------------------------------------------- */
 
 /* Says why a link is to be closed. */
-static enum tcp_next refuse(struct kotekan_receiver *k, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static enum tcp_next refuse(struct kotekan_receiver *k, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(k->base.complaint, sizeof k->base.complaint, format, args);
-    va_end(args);
-    k->base.counts.malformed++;
-    return TCP_CLOSE;
-}
+#define refuse(k, ...)                                                                                       \
+    (snprintf((k)->base.complaint, WIRE_COMPLAINT, __VA_ARGS__), (k)->base.counts.malformed++, TCP_CLOSE)
 
 static void expect(struct kotekan_link *link, enum kotekan_link_state state, size_t bytes)
 {
@@ -234,7 +224,6 @@ static int listen_at(struct receiver *receiver, const struct net_address *at, st
                                     .handshake_s = receiver->handshake_s,
                                     .counts = &receiver->counts,
                                     .complaint = receiver->complaint,
-                                    .complaint_size = sizeof receiver->complaint,
                                     .listener = -1};
     int status = tcp_server_listen(&k->server, at, error);
     if (status == BR_OK) receiver->port = net_port(k->server.listener);

@@ -87,9 +87,5 @@ static int put(struct file_writer *f, const struct br_frame *frame)
     return writer_end_stream(f, file, sizeof head + bytes, "frames", good ? 0 : errno);
 }
 
-const struct writer_format kotekan_files = {.name = "kotekan",
-                                            .size = sizeof(struct kotekan_encoder),
-                                            .suffix = "raw",
-                                            .arrays = true,
-                                            .refuses = refuses,
-                                            .put = put};
+const struct writer_format kotekan_files =
+    WRITER_FORMAT("kotekan", "raw", kotekan_encoder, .arrays = true, .refuses = refuses);

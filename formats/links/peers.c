@@ -80,8 +80,15 @@ static void say_who_is_gone(struct peers *peers)
 }
 
 /* The peer is gone, or was never there. BR_OK when the stage goes on without it. */
-static int lose(struct peers *peers, struct peer *peer, const char *why)
+static int lose(struct peers *peers, struct peer *peer, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int lose(struct peers *peers, struct peer *peer, const char *format, ...)
 {
+    char why[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
     bool was_up = peer->state == PEER_UP;
     settle_answers(peers, peer);
     hang_up(peer);
@@ -104,11 +111,7 @@ static int lose(struct peers *peers, struct peer *peer, const char *why)
 static int try_to_connect(struct peers *peers, struct peer *peer)
 {
     peer->fd = net_connect(&peer->to);
-    if (peer->fd < 0) {
-        char why[160];
-        snprintf(why, sizeof why, "cannot connect: %s", strerror(errno));
-        return lose(peers, peer, why);
-    }
+    if (peer->fd < 0) return lose(peers, peer, "cannot connect: %s", strerror(errno));
     peer->state = PEER_CONNECTING;
     peer->progress_at = br_clock_ns();
     return BR_OK;
@@ -117,11 +120,7 @@ static int try_to_connect(struct peers *peers, struct peer *peer)
 static int finish_connecting(struct peers *peers, struct peer *peer)
 {
     int reason = net_connected(peer->fd);
-    if (reason != 0) {
-        char why[160];
-        snprintf(why, sizeof why, "cannot connect: %s", strerror(reason));
-        return lose(peers, peer, why);
-    }
+    if (reason != 0) return lose(peers, peer, "cannot connect: %s", strerror(reason));
     if (peer->told) tell(peers, peers->host.note, "%s: connected", peer->to.text);
     peer->state = PEER_UP;
     peer->told = false;
@@ -148,10 +147,9 @@ static int push(struct peers *peers, struct peer *peer)
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return BR_OK;
         if (sent < 0) {
-            char why[160];
-            snprintf(why, sizeof why, "connection lost (%s)", strerror(errno));
+            int why = errno;
             count_ending(peers, peer);
-            return lose(peers, peer, why);
+            return lose(peers, peer, "connection lost (%s)", strerror(why));
         }
         peer->progress_at = br_clock_ns();
         size_t left = (size_t)sent, hello = peer->hello_bytes - peer->hello_sent;
@@ -179,12 +177,10 @@ static int listen_to(struct peers *peers, struct peer *peer)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return BR_OK;
         if (n <= 0) {
-            char why[160];
-            snprintf(why, sizeof why, "%s%s",
-                     n == 0 ? "the receiver closed the connection" : "connection lost: ",
-                     n == 0 ? "" : strerror(errno));
+            int why = errno;
             count_ending(peers, peer);
-            return lose(peers, peer, why);
+            return n == 0 ? lose(peers, peer, "the receiver closed the connection")
+                          : lose(peers, peer, "connection lost: %s", strerror(why));
         }
         peer->progress_at = br_clock_ns();
         for (ssize_t i = 0; i < n && peers->acks; i++) {
@@ -194,11 +190,9 @@ static int listen_to(struct peers *peers, struct peer *peer)
                 peer->accepted = true;
                 continue;
             }
-            char why[160];
-            snprintf(why, sizeof why, "it was closed: it answered %u%s; expected 1 or 0 for each message",
-                     answer[i], most ? " to nothing that was sent" : "");
             count_ending(peers, peer);
-            return lose(peers, peer, why);
+            return lose(peers, peer, "it was closed: it answered %u%s; expected 1 or 0 for each message",
+                        answer[i], most ? " to nothing that was sent" : "");
         }
     }
 }

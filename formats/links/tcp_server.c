@@ -4,21 +4,11 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { READS = 64 }; /* of one peer before the others' */
-
-static void complain(struct tcp_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void complain(struct tcp_server *s, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(s->complaint, s->complaint_size, format, args);
-    va_end(args);
-}
 
 int tcp_server_listen(struct tcp_server *s, const struct net_address *address, struct br_error *error)
 {
@@ -56,7 +46,7 @@ static void write_some(struct tcp_server *s, unsigned peer)
     if (bytes == 0) return;
     ssize_t n = send(s->peer[peer].fd, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (s->calls->sent(s->owner, peer, n > 0 ? (size_t)n : 0)) return;
-    complain(s, "a peer was closed: it does not read its acknowledgements");
+    snprintf(s->complaint, WIRE_COMPLAINT, "a peer was closed: it does not read its acknowledgements");
     s->counts->silent++;
     tcp_server_close_peer(s, peer);
 }
@@ -66,8 +56,8 @@ static void ended(struct tcp_server *s, unsigned peer, int why)
 {
     if (why != 0 || !s->calls->may_close(s->owner, peer)) {
         s->counts->broken++;
-        complain(s, "a connection ended within a message%s%s", why != 0 ? ": " : "",
-                 why != 0 ? strerror(why) : "");
+        snprintf(s->complaint, WIRE_COMPLAINT, "a connection ended within a message%s%s",
+                 why != 0 ? ": " : "", why != 0 ? strerror(why) : "");
     }
     size_t bytes;
     const uint8_t *rest = pending(s, peer, &bytes);
@@ -117,7 +107,8 @@ static unsigned make_place(struct tcp_server *s)
             (oldest == s->most || s->peer[i].since < s->peer[oldest].since))
             oldest = i;
     if (oldest == s->most) return oldest;
-    complain(s, "a peer was closed: it had not sent its handshake yet, and all %u connections were taken",
+    snprintf(s->complaint, WIRE_COMPLAINT,
+             "a peer was closed: it had not sent its handshake yet, and all %u connections were taken",
              s->most);
     s->counts->silent++;
     tcp_server_close_peer(s, oldest);
@@ -133,7 +124,7 @@ static void accept_all(struct tcp_server *s)
         if (i == s->most) {
             close(fd);
             s->counts->refused++;
-            complain(s, "a connection was refused: there are %u already", s->most);
+            snprintf(s->complaint, WIRE_COMPLAINT, "a connection was refused: there are %u already", s->most);
             continue;
         }
         uint64_t now = br_clock_ns();
@@ -156,11 +147,14 @@ static void close_slow(struct tcp_server *s, unsigned peer)
     double busy = (double)(now - p->busy_since) * 1e-9, silent = (double)(now - p->heard_at) * 1e-9;
     bool known = s->calls->is_known(s->owner, peer);
     if (silent > s->handshake_s)
-        complain(s, "a peer was closed: it said nothing for %g s within a message", s->handshake_s);
+        snprintf(s->complaint, WIRE_COMPLAINT, "a peer was closed: it said nothing for %g s within a message",
+                 s->handshake_s);
     else if (!known && busy > s->handshake_s)
-        complain(s, "a peer was closed: its handshake took more than %g s", s->handshake_s);
+        snprintf(s->complaint, WIRE_COMPLAINT, "a peer was closed: its handshake took more than %g s",
+                 s->handshake_s);
     else if (busy > TCP_PATIENCE * s->handshake_s)
-        complain(s, "a peer was closed: a message took more than %g s", TCP_PATIENCE * s->handshake_s);
+        snprintf(s->complaint, WIRE_COMPLAINT, "a peer was closed: a message took more than %g s",
+                 TCP_PATIENCE * s->handshake_s);
     else
         return;
     s->counts->silent++;

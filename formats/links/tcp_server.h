@@ -50,8 +50,7 @@ struct tcp_server {
      * that length within a message, and a message that takes TCP_PATIENCE times as long. */
     double handshake_s;
     struct wire_counts *counts; /* connections, refused, broken, silent */
-    char *complaint;            /* [complaint_size] what the last peer that was refused did */
-    size_t complaint_size;
+    char *complaint;            /* [WIRE_COMPLAINT] what the last peer that was refused did */
 
     /* the server's own */
     int listener; /* -1: none */

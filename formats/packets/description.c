@@ -65,109 +65,93 @@ static const char *const axis_names[] = {"time", "freq", "pol", "dish", "input",
 
 #define MAX_NUMBER 9.2e18
 
+/* A key whose field has its name. */
+#define KEY(TYPE, OWNER, NAME, ...) BR_PARAM(#NAME, BR_P_##TYPE, struct OWNER, NAME, __VA_ARGS__)
+
 static const struct br_param field_params[] = {
-    BR_PARAM("offset", BR_P_INT, struct field_keys, offset, "from the start of the UDP payload", .min = 0,
-             .max = 65506, .unit = "bytes"),
-    BR_PARAM("item", BR_P_INT, struct field_keys, item, "SPEAD: id of the item", .min = 1, .max = 32767),
-    BR_PARAM("pointer", BR_P_BOOL, struct field_keys, pointer,
-             "SPEAD: points into the heap instead of having a value", .def = "false"),
-    BR_PARAM("bytes", BR_P_INT, struct field_keys, bytes, "width in the header", .min = 1, .max = 8),
-    BR_PARAM("byte_order", BR_P_CHOICE, struct field_keys, byte_order, "of this field; default: the packet's",
-             .choices = order_choices),
-    BR_PARAM("shift", BR_P_INT, struct field_keys, shift, "bits below the number", .def = "0", .min = 0,
-             .max = 63),
-    BR_PARAM("bits", BR_P_INT, struct field_keys, bits, "width of the number; default: all above shift",
-             .min = 1, .max = 64),
-    BR_PARAM("divide", BR_P_INT, struct field_keys, divide, "the number counts in units of this", .def = "1",
-             .min = 1, .max = MAX_NUMBER),
-    BR_PARAM("equals", BR_P_INT, struct field_keys, equals, "another value: a packet of another protocol",
-             .min = 0, .max = MAX_NUMBER),
-    BR_PARAM("expect", BR_P_INT, struct field_keys, expect, "another value: a malformed packet", .min = 0,
-             .max = MAX_NUMBER),
-    BR_PARAM("lost_if", BR_P_INT, struct field_keys, lost_if, "bits that say that the payload is bad",
-             .def = "0", .min = 0, .max = MAX_NUMBER),
+    KEY(INT, field_keys, offset, "from the start of the UDP payload", .min = 0, .max = 65506,
+        .unit = "bytes"),
+    KEY(INT, field_keys, item, "SPEAD: id of the item", .min = 1, .max = 32767),
+    KEY(BOOL, field_keys, pointer, "SPEAD: points into the heap instead of having a value", .def = "false"),
+    KEY(INT, field_keys, bytes, "width in the header", .min = 1, .max = 8),
+    KEY(CHOICE, field_keys, byte_order, "of this field; default: the packet's", .choices = order_choices),
+    KEY(INT, field_keys, shift, "bits below the number", .def = "0", .min = 0, .max = 63),
+    KEY(INT, field_keys, bits, "width of the number; default: all above shift", .min = 1, .max = 64),
+    KEY(INT, field_keys, divide, "the number counts in units of this", .def = "1", .min = 1,
+        .max = MAX_NUMBER),
+    KEY(INT, field_keys, equals, "another value: a packet of another protocol", .min = 0, .max = MAX_NUMBER),
+    KEY(INT, field_keys, expect, "another value: a malformed packet", .min = 0, .max = MAX_NUMBER),
+    KEY(INT, field_keys, lost_if, "bits that say that the payload is bad", .def = "0", .min = 0,
+        .max = MAX_NUMBER),
     {0},
 };
 #define FORM_PARAMS                                                                                          \
-    BR_PARAM("fields", BR_P_STRINGS, struct form_keys, fields, "names of fields", .required = true,          \
-             .min_count = 1, .max_count = PACKET_MAX_TERMS),                                                 \
-        BR_PARAM("times", BR_P_INTS, struct form_keys, times, "what each is multiplied by; default: 1",      \
-                 .max_count = PACKET_MAX_TERMS, .min_count = 1),                                             \
-        BR_PARAM("offset", BR_P_INT, struct form_keys, offset, "what is added", .def = "0")
+    KEY(STRINGS, form_keys, fields, "names of fields", .required = true, .min_count = 1,                     \
+        .max_count = PACKET_MAX_TERMS),                                                                      \
+        KEY(INTS, form_keys, times, "what each is multiplied by; default: 1", .max_count = PACKET_MAX_TERMS, \
+            .min_count = 1),                                                                                 \
+        KEY(INT, form_keys, offset, "what is added", .def = "0")
 static const struct br_param form_params[] = {FORM_PARAMS, {0}};
 static const struct br_param sequence_params[] = {
     FORM_PARAMS,
-    BR_PARAM("bits", BR_P_INT, struct form_keys, bits,
-             "the counter starts again after 2^this; default: when its fields do", .min = 1, .max = 64),
-    BR_PARAM("samples", BR_P_INT, struct form_keys, samples, "one count", .def = "1", .min = 1,
-             .max = 1 << 30, .unit = "base samples"),
+    KEY(INT, form_keys, bits, "the counter starts again after 2^this; default: when its fields do", .min = 1,
+        .max = 64),
+    KEY(INT, form_keys, samples, "one count", .def = "1", .min = 1, .max = 1 << 30, .unit = "base samples"),
     {0},
 };
 static const struct br_param channel_params[] = {
-    BR_PARAM("base", BR_P_INT, struct channel_keys, base, "channel of stream 0", .def = "0", .min = -1e9,
-             .max = 1e9),
-    BR_PARAM("step", BR_P_INT, struct channel_keys, step, "from one channel of a packet to the next",
-             .def = "1", .min = -1e9, .max = 1e9),
+    KEY(INT, channel_keys, base, "channel of stream 0", .def = "0", .min = -1e9, .max = 1e9),
+    KEY(INT, channel_keys, step, "from one channel of a packet to the next", .def = "1", .min = -1e9,
+        .max = 1e9),
     {0},
 };
 static const struct br_param payload_params[] = {
-    BR_PARAM("offset", BR_P_INT, struct payload_keys, offset, "from the start of the UDP payload", .min = 0,
-             .max = 65506, .unit = "bytes"),
-    BR_PARAM("axes", BR_P_STRINGS, struct payload_keys, axes, "time, freq, pol, dish, input; slowest first",
-             .required = true, .min_count = 1, .max_count = PACKET_MAX_AXES),
-    BR_PARAM("lengths", BR_P_INTS, struct payload_keys, lengths, "of the axes", .required = true, .min = 1,
-             .max = PACKET_MAX_BYTES, .min_count = 1, .max_count = PACKET_MAX_AXES),
+    KEY(INT, payload_keys, offset, "from the start of the UDP payload", .min = 0, .max = 65506,
+        .unit = "bytes"),
+    KEY(STRINGS, payload_keys, axes, "time, freq, pol, dish, input; slowest first", .required = true,
+        .min_count = 1, .max_count = PACKET_MAX_AXES),
+    KEY(INTS, payload_keys, lengths, "of the axes", .required = true, .min = 1, .max = PACKET_MAX_BYTES,
+        .min_count = 1, .max_count = PACKET_MAX_AXES),
     {0},
 };
 static const struct br_param coding_params[] = {
-    BR_PARAM("values", BR_P_CHOICE, struct coding_keys, values, "of a nibble", .choices = packet_values),
-    BR_PARAM("real", BR_P_CHOICE, struct coding_keys, real, "which nibble is the real part",
-             .choices = packet_real),
+    KEY(CHOICE, coding_keys, values, "of a nibble", .choices = packet_values),
+    KEY(CHOICE, coding_keys, real, "which nibble is the real part", .choices = packet_real),
     {0},
 };
 static const struct br_param freq_params[] = {
-    BR_PARAM("first", BR_P_REAL, struct freq_keys, first, "centre of channel 0", .required = true,
-             .unit = "MHz"),
-    BR_PARAM("step", BR_P_REAL, struct freq_keys, step, "from a channel to the next", .required = true,
-             .unit = "MHz"),
+    KEY(REAL, freq_keys, first, "centre of channel 0", .required = true, .unit = "MHz"),
+    KEY(REAL, freq_keys, step, "from a channel to the next", .required = true, .unit = "MHz"),
     {0},
 };
 static const struct br_param ids_params[] = {
-    BR_PARAM("first", BR_P_INT, struct ids_keys, first, "the first id", .def = "0", .min = 0,
-             .max = PACKET_MAX_IDS - 1),
-    BR_PARAM("step", BR_P_INT, struct ids_keys, step, "between ids", .def = "1", .min = 1,
-             .max = PACKET_MAX_IDS),
-    BR_PARAM("count", BR_P_INT, struct ids_keys, count, "how many", .min = 1, .max = PACKET_MAX_IDS),
-    BR_PARAM("ids", BR_P_INTS, struct ids_keys, ids, "or all of them, in order", .min = 0,
-             .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
+    KEY(INT, ids_keys, first, "the first id", .def = "0", .min = 0, .max = PACKET_MAX_IDS - 1),
+    KEY(INT, ids_keys, step, "between ids", .def = "1", .min = 1, .max = PACKET_MAX_IDS),
+    KEY(INT, ids_keys, count, "how many", .min = 1, .max = PACKET_MAX_IDS),
+    KEY(INTS, ids_keys, ids, "or all of them, in order", .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1,
+        .max_count = PACKET_MAX_IDS),
     {0},
 };
 #define MAP(owner, params) .fields = params, .size = sizeof(struct owner)
 static const struct br_param packet_params[] = {
-    BR_PARAM("header", BR_P_CHOICE, struct keys, header, "fields at fixed offsets, or items of SPEAD-64-48",
-             .def = "fixed", .choices = header_choices),
-    BR_PARAM("byte_order", BR_P_CHOICE, struct keys, byte_order, "of the fields", .def = "big",
-             .choices = order_choices),
-    BR_PARAM("bytes", BR_P_INT, struct keys, bytes, "of the UDP payload", .min = 1, .max = PACKET_MAX_BYTES),
-    BR_PARAM("port", BR_P_INT, struct keys, port, "usual UDP port; 0: unknown", .def = "0", .min = 0,
-             .max = 65535),
-    BR_PARAM("sequence", BR_P_MAP, struct keys, sequence, "counter of the first time sample",
-             MAP(form_keys, sequence_params), .required = true),
-    BR_PARAM("source", BR_P_MAP, struct keys, source, "id of the sender", MAP(form_keys, form_params)),
-    BR_PARAM("stream", BR_P_MAP, struct keys, stream, "id of the channels", MAP(form_keys, form_params)),
-    BR_PARAM("channel", BR_P_MAP, struct keys, channel, "channels of a packet",
-             MAP(channel_keys, channel_params)),
-    BR_PARAM("payload", BR_P_MAP, struct keys, payload, "where the samples are",
-             MAP(payload_keys, payload_params), .required = true),
-    BR_PARAM("coding", BR_P_MAP, struct keys, coding, "of a byte", MAP(coding_keys, coding_params)),
-    BR_PARAM("sample_ns", BR_P_RATIONAL, struct keys, sample_ns, "base sample", .unit = "ns"),
-    BR_PARAM("sideband", BR_P_CHOICE, struct keys, sideband, "of channels", .choices = br_sideband_names),
+    KEY(CHOICE, keys, header, "fields at fixed offsets, or items of SPEAD-64-48", .def = "fixed",
+        .choices = header_choices),
+    KEY(CHOICE, keys, byte_order, "of the fields", .def = "big", .choices = order_choices),
+    KEY(INT, keys, bytes, "of the UDP payload", .min = 1, .max = PACKET_MAX_BYTES),
+    KEY(INT, keys, port, "usual UDP port; 0: unknown", .def = "0", .min = 0, .max = 65535),
+    KEY(MAP, keys, sequence, "counter of the first time sample", MAP(form_keys, sequence_params),
+        .required = true),
+    KEY(MAP, keys, source, "id of the sender", MAP(form_keys, form_params)),
+    KEY(MAP, keys, stream, "id of the channels", MAP(form_keys, form_params)),
+    KEY(MAP, keys, channel, "channels of a packet", MAP(channel_keys, channel_params)),
+    KEY(MAP, keys, payload, "where the samples are", MAP(payload_keys, payload_params), .required = true),
+    KEY(MAP, keys, coding, "of a byte", MAP(coding_keys, coding_params)),
+    KEY(RATIONAL, keys, sample_ns, "base sample", .unit = "ns"),
+    KEY(CHOICE, keys, sideband, "of channels", .choices = br_sideband_names),
     BR_PARAM("freq_mhz", BR_P_MAP, struct keys, freq, "centres of channels by id",
              MAP(freq_keys, freq_params)),
-    BR_PARAM("sources", BR_P_MAP, struct keys, sources, "senders of a node, by default",
-             MAP(ids_keys, ids_params)),
-    BR_PARAM("streams", BR_P_MAP, struct keys, streams, "streams of a node, by default",
-             MAP(ids_keys, ids_params)),
+    KEY(MAP, keys, sources, "senders of a node, by default", MAP(ids_keys, ids_params)),
+    KEY(MAP, keys, streams, "streams of a node, by default", MAP(ids_keys, ids_params)),
     {0},
 };
 

@@ -132,13 +132,6 @@ static int close_all(struct file_writer *f)
     return failed == 0 ? BR_OK : writer_failed(f, "complete", f->path, errno);
 }
 
-const struct writer_format sources_files = {.name = "sources",
-                                            .suffix = "sources",
-                                            .size = sizeof(struct sources_out),
-                                            .arrays = true,
-                                            .only_receipts = true,
-                                            .says_sideband = true,
-                                            .refuses = refuses,
-                                            .open = open_all,
-                                            .put = put,
-                                            .close = close_all};
+const struct writer_format sources_files =
+    WRITER_FORMAT("sources", "sources", sources_out, .arrays = true, .only_receipts = true,
+                  .says_sideband = true, .refuses = refuses, .open = open_all, .close = close_all);

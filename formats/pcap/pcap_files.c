@@ -107,11 +107,9 @@ int pcap_files_sort(struct caller *caller, struct pcap_files *p, const struct fi
         struct pcap_pkthdr *head;
         const u_char *bytes;
         struct br_error error = {0};
-        if (br_check_regular(files->path[i], &error) != BR_OK)
-            return caller_fail_at(caller, "files", "%s", error.text);
+        if (br_check_regular(files->path[i], &error) != BR_OK) return caller_refuse(caller, "%s", error.text);
         pcap_t *pcap = open_file(files->path[i], why);
-        if (pcap == NULL)
-            return caller_fail_at(caller, "files", "%s is not a capture file: %s", files->path[i], why);
+        if (pcap == NULL) return caller_refuse(caller, "%s is not a capture file: %s", files->path[i], why);
         if (pcap_next_ex(pcap, &head, &bytes) == 1) latest = time_of(head);
         pcap_close(pcap);
         dated[i] = (struct dated){files->path[i], latest, i};

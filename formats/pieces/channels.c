@@ -74,19 +74,19 @@ int channels_join(struct caller *caller, struct extents *e, struct channel_group
     const char *file = e->files.path[0];
     if (hints_frequencies(hints, file, words->freq_key, n, freq, words->freq_precision, &error) != BR_OK ||
         hints_widths(hints, file, words->width_key, n, width, words->width_precision, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     for (size_t i = 0; i < n; i++)
         if (!(freq[i] > 0))
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "%s: channel %lld would have a frequency of %g MHz; expected more than 0 MHz: "
                 "give `stream: {freq_mhz: ...}`",
                 file, (long long)id[i], freq[i]);
     qsort(id, n, sizeof *id, order_int64);
     for (size_t i = 1; i < n; i++)
         if (id[i] == id[i - 1])
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "%s and the files with it have channel %lld twice, beside different other channels; "
                 "expected files of the same channels, or of quite different ones",
                 e->files.path[0], (long long)id[i]);

@@ -21,8 +21,8 @@ int extents_elements(struct caller *caller, const char *file, size_t elements, s
                                                                          : 1;
     if (elements % p != 0 || (hints->npol > 0 && hints->npol != p) ||
         (telescope != NULL && elements / p != telescope->ndishes))
-        return caller_fail_at(
-            caller, "files",
+        return caller_refuse(
+            caller,
             "%s has %zu inputs, %zu polarisations of %zu dishes; the pipeline has %u of %u: the "
             "recording's shape contradicts it (see `stream: npol` and `telescope: dishes`)",
             file, elements, p, elements / p, hints->npol > 0 ? hints->npol : (unsigned)p,
@@ -64,8 +64,8 @@ static int join_track(struct caller *caller, struct extents *e, struct track *tr
                         e->files.path[x[i].file], (unsigned long long)x[i].first);
         }
         if (x[i].first > reach && (double)(x[i].first - reach) * br_stream_sample_s(&e->stream) > max_gap)
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "%s ends at sample %llu and %s goes on at %llu, %.6g s later; expected a gap of at "
                 "most max_gap_s = %g s: replay them separately, or raise max_gap_s",
                 e->files.path[x[i - 1].file], (unsigned long long)reach, e->files.path[x[i].file],
@@ -90,8 +90,8 @@ int extents_join(struct caller *caller, struct extents *e, double max_gap)
         if (i == 0 || !same_track(x - 1, x)) {
             (++track)->extent = i;
             if (i > 0 && x[-1].channel + x[-1].nchannels > x->channel)
-                return caller_fail_at(
-                    caller, "files",
+                return caller_refuse(
+                    caller,
                     "%s and %s have some of their channels in common, not all; expected files of "
                     "the same channels, or of different ones",
                     e->files.path[x[-1].file], e->files.path[x->file]);
@@ -107,15 +107,15 @@ int extents_join(struct caller *caller, struct extents *e, double max_gap)
         const struct extent *x = &e->extent[e->track[i].extent];
         double late = (double)(x->first - e->first) * br_stream_sample_s(&e->stream);
         if (late > max_gap)
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "%s starts %.6g s after the first of the files; expected a gap of at most max_gap_s = "
                 "%g s: replay them separately, or raise max_gap_s",
                 e->files.path[x->file], late, max_gap);
     }
     e->period = e->last - e->first;
     if (e->last <= e->first)
-        return caller_fail_at(caller, "files", "%s has a header but not one whole sample", e->files.path[0]);
+        return caller_refuse(caller, "%s has a header but not one whole sample", e->files.path[0]);
     return BR_OK;
 }
 
@@ -171,6 +171,6 @@ int extents_configure(struct caller *caller, struct extents *e, const struct rea
     struct br_error error = {0};
     if (br_array_init(&s->array, e->element_bytes == 2 ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", lengths,
                       &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     return BR_OK;
 }

@@ -29,8 +29,8 @@ int framed_join(struct caller *caller, struct framed *f, double max_gap_s)
         struct block *x = &f->block[i];
         double gap = x->first > f->end ? (double)(x->first - f->end) * sample_s : 0;
         if (gap > max_gap_s)
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "%s: a gap of %g s before sample %llu, longer than max_gap_s = %g: a time is wrong, or these "
                 "are several recordings; replay them separately, or raise max_gap_s",
                 f->files.path[x->file], gap, (unsigned long long)x->first, max_gap_s);
@@ -45,7 +45,7 @@ int framed_join(struct caller *caller, struct framed *f, double max_gap_s)
         if (x->first + x->samples > f->end) f->end = x->first + x->samples;
     }
     if (f->end == f->first)
-        return caller_fail_at(caller, "files", "%s has a header but not one whole sample", f->files.path[0]);
+        return caller_refuse(caller, "%s has a header but not one whole sample", f->files.path[0]);
     uint64_t unit = f->gridded ? f->stream.frame_samples : 1;
     f->period = (f->end + unit - 1) / unit * unit - f->first / unit * unit;
     return BR_OK;

@@ -9,7 +9,7 @@ int reading_check_first(struct caller *caller, const char *path, uint64_t first)
 {
     struct br_error error = {0};
     if (hints_first(caller->hints, path, first, &error) == BR_OK) return BR_OK;
-    return caller_fail_at(caller, "files", "%s", error.text);
+    return caller_refuse(caller, "%s", error.text);
 }
 
 int reading_coding(struct caller *caller, const char *path, const char *key, const char *own,
@@ -19,7 +19,7 @@ int reading_coding(struct caller *caller, const char *path, const char *key, con
     struct br_error error = {0};
     if (wanted != NULL) hints.coding = wanted;
     if (hints_coding(&hints, path, key, &own, &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     *coding = coding_from_name(own);
     return BR_OK;
 }

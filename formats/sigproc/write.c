@@ -67,10 +67,10 @@ void sigproc_writer_free(struct sigproc_writer *w)
     free(w->rows.seen);
 }
 
-/* The name of what a beam follows, or its number. */
-static const char *source_of(const struct sigproc_writer *w, size_t beam, char text[32])
+/* The name of what a beam of the motion follows, or its number. */
+static const char *source_of(const struct sigproc_writer *w, const struct br_motion *m, size_t beam,
+                             char text[32])
 {
-    const struct br_motion *m = w->stream->motion;
     snprintf(text, 32, "beam %zu", beam);
     if (w->source != NULL) return w->source;
     bool own = m != NULL && m->sources != NULL && m->nx == 0 && beam < m->nbeams;
@@ -99,8 +99,9 @@ static int begin(struct sigproc_writer *w, uint64_t first, struct br_error *erro
     static const struct br_look nowhere = {NAN, NAN, NAN, NAN, NAN, NAN};
     for (size_t b = 0; b < w->rows.nbeams; b++) w->look[b] = nowhere;
     if (beams_are_known(stream)) status = beams_look(stream, w->site, first * w->step, w->look, error);
-    if (status == BR_OK) status = beam_table_begin(&w->table, first * w->step, error);
     if (status != BR_OK) return status;
+    struct br_pointing *held;
+    const struct br_motion *motion = br_pointings_hold(stream->motion, first * w->step, &held);
     w->part++;
     w->open = true;
     w->next = first;
@@ -115,7 +116,7 @@ static int begin(struct sigproc_writer *w, uint64_t first, struct br_error *erro
             file_name(w, band * w->nbeams + i, name);
             struct sigproc_header header = {
                 .rawdatafile = name,
-                .source_name = source_of(w, w->beam[i], source),
+                .source_name = source_of(w, motion, w->beam[i], source),
                 .telescope_id = w->telescope_id,
                 .machine_id = w->machine_id,
                 .fch1_mhz = b->fch1_mhz,
@@ -131,6 +132,7 @@ static int begin(struct sigproc_writer *w, uint64_t first, struct br_error *erro
                 files_begin(&w->files, band * w->nbeams + i, bytes, sigproc_format(bytes, &header), error);
         }
     }
+    br_pointing_release(held);
     return status;
 }
 
@@ -191,6 +193,8 @@ int sigproc_writer_put(struct sigproc_writer *w, const struct br_frame *in, stru
     size_t nsteps = br_time_steps(in->first, in->samples, w->step);
     int status = sigproc_writer_gap(w, in) > 0 ? sigproc_writer_end(w, error) : BR_OK;
     if (status == BR_OK && !w->open) status = begin(w, first, error);
+    if (status == BR_OK)
+        status = beam_table_reach(&w->table, first * w->step, in->first + in->samples, error);
     if (status == BR_OK && first > w->next) { /* the queue dropped frames */
         w->rows.data = NULL;
         status = write_steps(w, 0, first - w->next, error);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { LONGEST = 1 << 16, MJD_1970 = 40587 };
+enum { LONGEST = 1 << 16 };
 static const double day_ns = 86400e9;
 
 /* Columns of a line, counted from 1 as the IERS's readme.finals2000A does. */

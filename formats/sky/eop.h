@@ -16,6 +16,8 @@ struct eop_day {
     double ut1_utc_s, x_arcsec, y_arcsec;
 };
 
+enum { MJD_1970 = 40587 };
+
 struct eop {
     size_t ndays;
     int64_t first_mjd;   /* day 0; the others follow day by day, at 0 h UTC */

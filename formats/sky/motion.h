@@ -25,6 +25,7 @@ struct br_motion {
 
     const struct apparent_site *site; /* NULL: not known, and nothing is followed */
     int64_t epoch_ns;                 /* Unix time of sample 0 */
+    struct br_pointings *pointings;   /* of a stream: where its beams point later on; NULL: as they do here */
 };
 
 /* Whether they move at all. */

@@ -7,7 +7,7 @@
 #ifndef BEAMRING_FORMATS_TABLES_BEAM_TABLE_H
 #define BEAMRING_FORMATS_TABLES_BEAM_TABLE_H
 
-#include "formats/sky/motion.h"
+#include "formats/sky/pointings.h"
 
 #include <stdio.h>
 
@@ -15,7 +15,8 @@
 bool beams_are_known(const struct br_stream *stream);
 bool beams_move(const struct br_stream *stream);
 
-/* Where they look when base sample `sample` begins: look[stream->nbeams], for a stream whose beams are known.
+/* Where they look when base sample `sample` begins, as the pipeline file, steering and updates have it:
+ * look[stream->nbeams], for a stream whose beams are known.
  * NAN where it is not known: all of a beam below the horizon but x and y of one that does not follow the sky;
  * the angles where the telescope has no latitude and longitude; right ascension and declination without ERFA.
  * `site` is the telescope's, for beams that stand still; NULL: they have no right ascension. Errors:
@@ -28,22 +29,24 @@ int beams_look(const struct br_stream *stream, const struct apparent_site *site,
 void beam_table_print(FILE *out, const struct br_look *look, size_t count, const char *between);
 
 /* A file of comma-separated values, a line for each beam: where it looks at the start of a product and at its
- * end. The owner sets the first three; the rest is zero. */
+ * end. Where an update or steering points beams elsewhere, these lines end, and a line for each beam follows
+ * that begins there. The owner sets the first three; the rest is zero. */
 struct beam_table {
     const struct br_stream *stream;
     const struct apparent_site *site; /* as above */
     char path[4352];
 
     bool begun;
-    uint64_t first; /* base sample at the start */
+    uint64_t first; /* base sample at the start of the last lines */
+    uint64_t at;    /* bytes before these */
 };
 
-/* The first call replaces what is there by a table without an end; others do nothing, and nothing is written
- * for a stream that does not say where its beams are. Errors: BR_E_IO, BR_E_NO_MEMORY. */
-int beam_table_begin(struct beam_table *table, uint64_t first, struct br_error *error);
+/* The product has base samples [first, end). The first call replaces what is there by a table without an end;
+ * others add what begins before `end`. Nothing is written for a stream that does not say where its beams are.
+ * Errors: BR_E_IO, BR_E_NO_MEMORY. */
+int beam_table_reach(struct beam_table *table, uint64_t first, uint64_t end, struct br_error *error);
 
-/* Writes the table with its end, base sample `end`, if it was begun: the old one is there until the new one
- * is whole. Errors as above. */
+/* Writes the end of the table, base sample `end`, if it was begun. Errors as above. */
 int beam_table_end(struct beam_table *table, uint64_t end, struct br_error *error);
 
 #endif

@@ -12,12 +12,7 @@
 
 static bool text(hid_t file, const char *name, const char *value)
 {
-    hid_t type = H5Tcopy(H5T_C_S1);
-    size_t length = strlen(value);
-    bool good = H5Tset_size(type, length > 0 ? length : 1) >= 0 &&
-                H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 && hdf5_put_attribute(file, name, type, value);
-    H5Tclose(type);
-    return good;
+    return hdf5_put_text(file, name, value, strlen(value));
 }
 
 static bool write_all(hid_t file, const struct gains_file *g)

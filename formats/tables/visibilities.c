@@ -76,10 +76,10 @@ int visibilities_sideband(enum br_sideband stated, enum br_sideband own, const c
         path, br_sideband_name(own), br_sideband_name(stated), br_sideband_name(stated));
 }
 
-static void *copy(const void *values, size_t count)
+static void *copy(struct visibilities *v, const void *values, size_t bytes)
 {
-    void *mine = malloc(count * 8); /* doubles, or integers as long */
-    return mine != NULL ? memcpy(mine, values, count * 8) : NULL;
+    void *mine = br_arena_alloc(&v->memory, bytes);
+    return mine != NULL ? memcpy(mine, values, bytes) : NULL;
 }
 
 static int begin(struct visibilities *v, const char *path, const struct visibilities_part *part,
@@ -88,15 +88,16 @@ static int begin(struct visibilities *v, const char *path, const struct visibili
     v->shape = part->shape;
     v->npairs = v->shape.ndishes * (v->shape.ndishes + 1) / 2;
     size_t cells = v->shape.npol * v->shape.nchannels * v->npairs;
-    v->first_path = strdup(path);
-    v->freq_mhz = copy(part->freq_mhz, v->shape.nchannels);
-    v->width_mhz = copy(part->width_mhz, v->shape.nchannels);
-    v->east_m = copy(part->east_m, v->shape.ndishes);
-    v->north_m = copy(part->north_m, v->shape.ndishes);
-    v->up_m = copy(part->up_m, v->shape.ndishes);
-    v->antenna = copy(part->antenna, v->shape.ndishes);
-    v->sum = calloc(2 * cells, sizeof *v->sum);
-    v->samples = calloc(cells, sizeof *v->samples);
+    size_t channels = v->shape.nchannels * sizeof(double), dishes = v->shape.ndishes * sizeof(double);
+    v->first_path = copy(v, path, strlen(path) + 1);
+    v->freq_mhz = copy(v, part->freq_mhz, channels);
+    v->width_mhz = copy(v, part->width_mhz, channels);
+    v->east_m = copy(v, part->east_m, dishes);
+    v->north_m = copy(v, part->north_m, dishes);
+    v->up_m = copy(v, part->up_m, dishes);
+    v->antenna = copy(v, part->antenna, v->shape.ndishes * sizeof *v->antenna);
+    v->sum = br_arena_alloc(&v->memory, 2 * cells * sizeof *v->sum);
+    v->samples = br_arena_alloc(&v->memory, cells * sizeof *v->samples);
     v->lowest = 2;
     if (v->first_path != NULL && v->freq_mhz != NULL && v->width_mhz != NULL && v->east_m != NULL &&
         v->north_m != NULL && v->up_m != NULL && v->antenna != NULL && v->sum != NULL && v->samples != NULL)
@@ -205,15 +206,7 @@ int visibilities_check(const struct visibilities *v, struct br_error *error)
 
 void visibilities_free(struct visibilities *v)
 {
-    free(v->first_path);
-    free(v->freq_mhz);
-    free(v->width_mhz);
-    free(v->east_m);
-    free(v->north_m);
-    free(v->up_m);
-    free(v->antenna);
-    free(v->sum);
-    free(v->samples);
+    br_arena_free(&v->memory);
     free(v->span);
     *v = (struct visibilities){0};
 }

@@ -15,6 +15,7 @@
 #include "buffers/sky.h"
 #include "buffers/telescope.h"
 #include "formats/sky/apparent.h"
+#include "runtime/config/arena.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,7 +56,8 @@ struct visibilities {
     enum br_sideband stated; /* by the caller, before the first file; unknown: the files' own */
 
     struct visibilities_shape shape;
-    char *first_path;                /* the file that the others have to agree with */
+    struct br_arena memory;          /* of all but `span` */
+    const char *first_path;          /* the file that the others have to agree with */
     double *freq_mhz, *width_mhz;    /* [nchannels] */
     double *east_m, *north_m, *up_m; /* [ndishes] */
     int64_t *antenna;                /* [ndishes] numbers in the file; the dishes' own in a DADA file */

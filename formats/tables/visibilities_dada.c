@@ -4,6 +4,7 @@
 #include "formats/common/gaps.h"
 #include "formats/dada/recording.h"
 #include "formats/tables/visibilities.h"
+#include "runtime/config/arena.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,34 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The description of one file, freed together. */
-struct memory {
-    struct piece {
-        struct piece *next;
-        max_align_t data[];
-    } * pieces;
-};
-
-static void *take(void *owner, size_t bytes)
+/* Memory for the description of one file. */
+static void *take(void *arena, size_t bytes)
 {
-    struct memory *memory = owner;
-    struct piece *piece = calloc(1, sizeof *piece + bytes);
-    if (piece == NULL) {
-        fputs("beamring: not enough memory\n", stderr);
-        exit(1);
-    }
-    piece->next = memory->pieces;
-    memory->pieces = piece;
-    return piece->data;
-}
-
-static void give_back(struct memory *memory)
-{
-    while (memory->pieces != NULL) {
-        struct piece *next = memory->pieces->next;
-        free(memory->pieces);
-        memory->pieces = next;
-    }
+    void *memory = br_arena_alloc(arena, bytes);
+    if (memory != NULL) return memory;
+    fputs("beamring: not enough memory\n", stderr);
+    exit(1);
 }
 
 /* One file on its way. */
@@ -216,18 +196,18 @@ int visibilities_add_dada(struct visibilities *v, const char *path, const struct
 {
     struct dada_header header;
     struct recording recording;
-    struct memory memory = {0};
+    struct br_arena arena = {0};
     uint64_t file_bytes;
     int status = dada_read(&header, path, &file_bytes, error);
     if (status != BR_OK) return status;
     struct reading reading = {.v = v, .path = path, .recording = &recording};
     status = recording_describe(&recording, &header, NULL, telescope, NULL,
-                                (struct recording_memory){take, &memory}, error);
+                                (struct recording_memory){take, &arena}, error);
     if (status == BR_OK) status = check(&recording, path, &reading.baselines, error);
     if (status == BR_OK)
         status = visibilities_sideband(v->stated, recording.stream.sideband, path, &reading.sideband, error);
     if (status == BR_OK) status = read_file(&reading, recording.stream.telescope, file_bytes, place, error);
     dada_free(&header);
-    give_back(&memory);
+    br_arena_free(&arena);
     return status;
 }

@@ -102,10 +102,5 @@ static int put(struct file_writer *w, const struct br_frame *in)
     return status;
 }
 
-const struct writer_format uvh5_files = {.name = "uvh5",
-                                         .suffix = "uvh5",
-                                         .size = sizeof(struct uvh5_out),
-                                         .everything = true,
-                                         .open = open_all,
-                                         .put = put,
-                                         .close = finish};
+const struct writer_format uvh5_files =
+    WRITER_FORMAT("uvh5", "uvh5", uvh5_out, .everything = true, .open = open_all, .close = finish);

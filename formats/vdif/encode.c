@@ -1,4 +1,5 @@
 #include "formats/vdif/encode.h"
+#include "formats/common/axes.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -60,14 +61,9 @@ static void place_in_time(struct vdif_encoder *e, const struct br_stream *s)
 static int take_axes(struct vdif_encoder *e, const struct br_stream *s, struct br_error *error)
 {
     const struct br_array *a = &s->array;
-    char axes[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "", text[160];
-    for (unsigned i = 0; i < a->naxes; i++) {
-        if (i > 0) strcat(axes, ",");
-        strcat(axes, a->axis[i].name);
-    }
-    e->beams = strcmp(axes, "beam,freq,pol,time") == 0;
-    if ((!e->beams && strcmp(axes, "time,freq,pol,dish") != 0) ||
-        (a->dtype != BR_INT4X2 && a->dtype != BR_INT8X2))
+    char text[160];
+    e->beams = axes_are(a, "beam,freq,pol,time");
+    if ((!e->beams && !axes_are(a, "time,freq,pol,dish")) || (a->dtype != BR_INT4X2 && a->dtype != BR_INT8X2))
         return br_fail(error, BR_E_INVALID,
                        "its input is %s; VDIF holds E[time][freq][pol][dish] or J[beam][freq][pol][time], in "
                        "int4x2 or int8x2",

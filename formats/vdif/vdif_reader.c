@@ -50,12 +50,11 @@ static int scan_files(struct caller *caller, struct vdif_reader *r, const struct
         struct br_error error = {0};
         struct stat info;
         const char *path = files->path[i];
-        if (vdif_scan_file(scan, path, &error) != BR_OK)
-            return caller_fail_at(caller, "files", "%s", error.text);
+        if (vdif_scan_file(scan, path, &error) != BR_OK) return caller_refuse(caller, "%s", error.text);
         if (i == 0) r->like = scan->first;
         if (!vdif_alike(&r->like, &scan->first))
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "the frames of %s differ from those of %s in size, channels or reference epoch; "
                 "expected files of one recording",
                 path, files->path[0]);
@@ -64,7 +63,7 @@ static int scan_files(struct caller *caller, struct vdif_reader *r, const struct
                 caller,
                 "%s is truncated: its last frame has %llu of %zu bytes; its whole samples are replayed", path,
                 (unsigned long long)scan->truncated_bytes, scan->first.frame_bytes);
-        if (stat(path, &info) != 0) return caller_fail_at(caller, "files", "%s: it is gone", path);
+        if (stat(path, &info) != 0) return caller_refuse(caller, "%s: it is gone", path);
         found[i] = (struct found){.path = path, .bytes = (uint64_t)info.st_size, .earliest = scan->earliest};
         for (size_t t = 0; t < scan->nthreads; t++)
             found[i].threads.bit[scan->thread[t] / 64] |= UINT64_C(1) << scan->thread[t] % 64;
@@ -85,24 +84,24 @@ static int find_bands(struct caller *caller, struct vdif_reader *r, const struct
     const struct br_stream_hints *hints = caller->hints;
     size_t n = (size_t)1 << r->like.log2_channels;
     if (hints->nfreq == 0)
-        return caller_fail_at(caller, "files",
-                              "%s: VDIF does not say the frequencies of its %zu channels; give "
-                              "`stream: {freq_mhz: ...}`",
-                              r->file[0].path, n);
+        return caller_refuse(caller,
+                             "%s: VDIF does not say the frequencies of its %zu channels; give "
+                             "`stream: {freq_mhz: ...}`",
+                             r->file[0].path, n);
     r->nchannels = n;
     r->pols = hints->nfreq == 1 && n > 1 && hints->npol == n && vdif->bands.count == 0 ? n : 1; /* as MWA's */
     if (r->pols > 1) return r->nbands = 1, BR_OK;
     r->nbands = vdif->bands.count > 0 ? vdif->bands.count : hints->nfreq / n;
     if (hints->nfreq % n != 0 || r->nbands != hints->nfreq / n)
-        return caller_fail_at(
-            caller, "files",
+        return caller_refuse(
+            caller,
             "%s has %zu channels%s, but `stream: freq_mhz` lists %zu: the recording's shape "
             "contradicts it%s",
             r->file[0].path, n, vdif->bands.count > 1 ? " in each of the bands" : "", hints->nfreq,
             hints->nfreq == 1 ? "; if its channels are polarisations: `stream: {npol: ...}`" : "");
     if (r->nbands > UINT16_MAX)
-        return caller_fail_at(caller, "files", "%s: %zu bands; expected at most %d", r->file[0].path,
-                              r->nbands, UINT16_MAX);
+        return caller_refuse(caller, "%s: %zu bands; expected at most %d", r->file[0].path, r->nbands,
+                             UINT16_MAX);
     bool *used = caller_alloc(caller, (vdif->bands.count + 1) * sizeof *used);
     for (size_t i = 0; i < r->nfiles && vdif->bands.count > 0; i++) {
         const char *path = r->file[i].path;
@@ -182,30 +181,28 @@ static int set_times(struct caller *caller, struct vdif_reader *r, const struct 
         snprintf(text, sizeof text, "%d/%llu", NS_PER_S, (unsigned long long)r->like.rate_hz);
         if (br_rational_parse(text, &s->sample_ns, &error) != BR_OK ||
             hints_sample(hints, file, "its sample rate", &s->sample_ns, 0, &error) != BR_OK)
-            return caller_fail_at(caller, "files", "%s", error.text);
+            return caller_refuse(caller, "%s", error.text);
     } else if (hints->sample_ns.num > 0) {
         s->sample_ns = hints->sample_ns;
     } else {
-        return caller_fail_at(
-            caller, "files",
-            "%s: its VDIF headers do not say the sample time; give `stream: {sample_ns: ...}`", file);
+        return caller_refuse(
+            caller, "%s: its VDIF headers do not say the sample time; give `stream: {sample_ns: ...}`", file);
     }
     __int128_t ns_den = (__int128_t)NS_PER_S * s->sample_ns.den;
     r->spread = vdif_samples(&r->like);
     r->rate = (uint64_t)(ns_den / s->sample_ns.num);
     if (ns_den % s->sample_ns.num != 0 || r->rate == 0 || r->rate % r->spread != 0)
-        return caller_fail_at(
-            caller, "files",
+        return caller_refuse(
+            caller,
             "%s: a sample time of %.10g ns does not make a whole number of frames of %zu "
             "samples in a second, which VDIF demands; give the right one: `stream: {sample_ns: ...}`",
             file, (double)s->sample_ns.num / (double)s->sample_ns.den, r->spread);
     uint64_t in_second = (uint64_t)earliest->number * r->spread;
     if (in_second >= r->rate)
-        return caller_fail_at(
-            caller, "files",
-            "%s: frame number %u of %zu samples does not fit into a second of %llu samples; "
-            "see `stream: {sample_ns: ...}`",
-            file, earliest->number, r->spread, (unsigned long long)r->rate);
+        return caller_refuse(caller,
+                             "%s: frame number %u of %zu samples does not fit into a second of %llu samples; "
+                             "see `stream: {sample_ns: ...}`",
+                             file, earliest->number, r->spread, (unsigned long long)r->rate);
     r->second0 = earliest->seconds;
     r->number0 = earliest->number;
     r->second_frames = (int64_t)(r->rate / r->spread);
@@ -218,13 +215,13 @@ static int set_times(struct caller *caller, struct vdif_reader *r, const struct 
             second_ns - (int64_t)((__int128_t)r->sample_of_second0 * s->sample_ns.num / s->sample_ns.den);
         if (hints_epoch(hints, file, "the time of its first frame with `stream: sample0`", &s->epoch_ns, 1,
                         &error) != BR_OK)
-            return caller_fail_at(caller, "files", "%s", error.text);
+            return caller_refuse(caller, "%s", error.text);
     } else if (hints->have_epoch) {
         __int128_t scaled = (__int128_t)(second_ns - hints->epoch_ns) * s->sample_ns.den;
         if (scaled % s->sample_ns.num != 0 || scaled / s->sample_ns.num + (__int128_t)in_second < 0 ||
             scaled / s->sample_ns.num > (__int128_t)1 << 61)
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "%s starts %.9f s after `stream: epoch_ns`; expected a whole number of samples, not "
                 "below 0",
                 file, (double)(second_ns - hints->epoch_ns) * 1e-9);
@@ -367,8 +364,8 @@ static int make_lanes(struct caller *caller, struct vdif_reader *r, const struct
             lane->elements += has(&plan[k].threads, i) && r->element_of[i] != VDIF_UNKNOWN_THREAD;
         if (lane->elements == 0) lane->elements = 1; /* a thread may come later */
         if (lane->begin - r->first > r->max_gap)
-            return caller_fail_at(
-                caller, "files",
+            return caller_refuse(
+                caller,
                 "%s starts %.6g s after the first of the files; expected a gap of at most max_gap_s = "
                 "%g s: replay them separately, or raise max_gap_s",
                 r->file[lane->file[0]].path, (double)(lane->begin - r->first) / (double)r->rate,
@@ -423,7 +420,7 @@ static int describe_all(struct caller *caller, struct vdif_reader *r, const stru
     struct br_error error = {0};
     if (br_array_init(&s->array, r->unit == 2 ? BR_INT8X2 : BR_INT4X2, "time,freq,pol,dish", lengths,
                       &error) != BR_OK)
-        return caller_fail_at(caller, "files", "%s", error.text);
+        return caller_refuse(caller, "%s", error.text);
     return BR_OK;
 }
 

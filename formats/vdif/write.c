@@ -140,7 +140,8 @@ static int start(struct file_writer *f)
 static int put(struct file_writer *f, const struct br_frame *frame)
 {
     struct vdif_out *v = f->state;
-    if (beam_table_begin(&v->table, frame->first, &f->error) != BR_OK) return f->error.status;
+    if (beam_table_reach(&v->table, frame->first, frame->first + frame->samples, &f->error) != BR_OK)
+        return f->error.status;
     for (size_t i = 0; i < v->count; i++)
         if (vdif_encoder_put(&v->out[i].encoder, frame) != BR_OK)
             return f->error = v->out[i].encoder.error, f->error.status;
@@ -166,12 +167,6 @@ static int stop(struct file_writer *f)
     return status != BR_OK ? status : told;
 }
 
-const struct writer_format vdif_files = {.name = "vdif",
-                                         .size = sizeof(struct vdif_out),
-                                         .suffix = "vdif",
-                                         .arrays = true,
-                                         .says_missing_rows = true,
-                                         .refuses = refuses,
-                                         .open = start,
-                                         .put = put,
-                                         .close = stop};
+const struct writer_format vdif_files =
+    WRITER_FORMAT("vdif", "vdif", vdif_out, .arrays = true, .says_missing_rows = true, .refuses = refuses,
+                  .open = start, .close = stop);

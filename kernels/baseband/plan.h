@@ -67,7 +67,7 @@ struct power_state {
     int32_t *incoherent; /* [wf][P][D] or NULL */
 
     uint64_t *shares; /* [F] of the unfinished block */
-    float *factor;    /* [F][blocks of a slab]: sums are multiplied by it; 0: masked */
+    float *factor;    /* [F][blocks of a slab]: sums are multiplied by it; 0: masked; see power_factor() */
 
     /* The unfinished block, on the host or the device: the sum of its whole groups [F][columns], and the
      * powers of the samples behind these [F][P][GROUP][columns]. Each as it was before and as it is after a
@@ -85,6 +85,7 @@ struct power_slab {
     size_t nsteps, nblocks;
     uint16_t *out; /* [F][out_stride][columns, but for an incoherent sum that is subtracted] */
     size_t out_stride;
+    bool alike; /* all blocks have the factor of the first */
 };
 
 /* Span k of a slab is one block's samples in it: begin to end within the block, the first of which is the
@@ -116,6 +117,13 @@ static inline float power_tree(const float *value, size_t stride)
     for (size_t n = GROUP / 2; n > 0; n /= 2)
         for (size_t i = 0; i < n; i++) sum[i] = sum[2 * i] + sum[2 * i + 1];
     return sum[0];
+}
+
+/* The factor of block k of a slab. */
+static inline float power_factor(const struct power_state *s, const struct power_slab *slab, size_t f,
+                                 size_t k)
+{
+    return s->factor[slab->alike ? 0 : f * slab->nblocks + k];
 }
 
 /* float16 bits of a row of sums: sum x factor; the incoherent sum, behind them, is subtracted if so. */

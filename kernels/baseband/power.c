@@ -80,7 +80,7 @@ int br_baseband_power_create(struct br_baseband *plan, const struct br_baseband_
     s->scale = malloc(rows * p->nbeams * sizeof *s->scale);
     if (p->incoherent) s->incoherent = copy_of(p->incoherent, rows * p->ndishes * sizeof *s->incoherent);
     s->shares = calloc(F, sizeof *s->shares);
-    s->factor = malloc(F * (s->slab * GROUP / s->integrate + 2) * sizeof *s->factor);
+    s->factor = calloc(F * (s->slab * GROUP / s->integrate + 2), sizeof *s->factor);
     if (!s->scale || !s->shares || !s->factor || (p->incoherent && !s->incoherent))
         return br_because(why, "no memory for the power of %zu beams", p->nbeams);
     for (size_t i = 0; i < rows * p->nbeams; i++) s->scale[i] = ldexpf(1, -2 * p->shift[i]);
@@ -147,17 +147,44 @@ static void close_span(struct br_baseband *plan, const struct power_slab *slab, 
     struct power_state *s = plan->power;
     const size_t F = plan->nchannels, n = span->end - span->begin;
     const uint64_t total = (uint64_t)s->integrate * VALID_WHOLE;
+    const float whole = ldexpf(1, -s->log2_scale);
     for (size_t t = 0; slab->e_valid && t < n; t++)
         for (size_t f = 0; f < F; f++) s->shares[f] += slab->e_valid[(span->at + t) * F + f];
     for (size_t f = 0; f < F; f++) {
         if (!slab->e_valid) s->shares[f] += n * VALID_WHOLE;
         if (!span->ends) continue;
-        bool masked = s->shares[f] == 0 || (double)s->shares[f] / (double)total < s->threshold;
-        out_valid[f * valid_stride + k] = masked ? 0 : validity_share(s->shares[f], total);
-        s->factor[f * nblocks + k] =
-            masked ? 0 : (float)ldexp((double)total / (double)s->shares[f], -s->log2_scale);
+        const uint64_t shares = s->shares[f];
+        uint8_t *valid = out_valid + f * valid_stride + k;
+        float *factor = s->factor + f * nblocks + k;
         s->shares[f] = 0;
+        if (shares == total) { /* most are: without divisions */
+            *valid = VALID_WHOLE;
+            *factor = whole;
+            continue;
+        }
+        const bool masked = (double)shares / (double)total < s->threshold || shares == 0;
+        *valid = masked ? 0 : validity_share(shares, total);
+        *factor = masked ? 0 : (float)ldexp((double)total / (double)shares, -s->log2_scale);
     }
+}
+
+/* Closes all spans at once where no block of the slab lacks a sample; false: nothing is done. */
+static bool close_whole(struct br_baseband *plan, const struct power_slab *slab, uint8_t *out_valid,
+                        size_t valid_stride)
+{
+    struct power_state *s = plan->power;
+    const size_t F = plan->nchannels, reached = s->position + slab->nsteps,
+                 ended = slab->nblocks * (size_t)s->integrate;
+    if (reached < ended || (slab->e_valid && !validity_complete(slab->e_valid, slab->nsteps * F)))
+        return false;
+    for (size_t f = 0; f < F; f++)
+        if (s->shares[f] != (uint64_t)s->position * VALID_WHOLE) return false;
+    for (size_t f = 0; f < F; f++) {
+        if (slab->nblocks > 0) memset(out_valid + f * valid_stride, VALID_WHOLE, slab->nblocks);
+        s->shares[f] = (uint64_t)(reached - ended) * VALID_WHOLE;
+    }
+    s->factor[0] = ldexpf(1, -s->log2_scale);
+    return true;
 }
 
 void br_baseband_power_finish(const struct power_state *s, const float *sum, float factor, uint16_t *out)
@@ -168,12 +195,12 @@ void br_baseband_power_finish(const struct power_state *s, const float *sum, flo
         out[b] = factor == 0 ? 0 : br_half_from_float(fminf((sum[b] - less) * factor, BR_HALF_MAX));
 }
 
-static void run(struct br_baseband *plan, const struct power_slab *slab, uint8_t *out_valid,
-                size_t valid_stride)
+static void run(struct br_baseband *plan, struct power_slab *slab, uint8_t *out_valid, size_t valid_stride)
 {
     struct power_state *s = plan->power;
     size_t spans = power_spans(s, slab);
-    for (size_t k = 0; k < spans; k++) {
+    slab->alike = close_whole(plan, slab, out_valid, valid_stride);
+    for (size_t k = 0; k < spans && !slab->alike; k++) {
         const struct power_span span = power_span(s, slab, k);
         close_span(plan, slab, &span, k, slab->nblocks, out_valid, valid_stride);
     }

@@ -120,7 +120,7 @@ void br_baseband_reference_power(struct br_baseband *plan, const struct power_sl
             if (t + 1 >= span.end) break;
         }
         if (span.ends)
-            br_baseband_power_finish(s, running, s->factor[f * slab->nblocks + k],
+            br_baseband_power_finish(s, running, power_factor(s, slab, f, k),
                                      slab->out + (f * slab->out_stride + k) * (C - s->subtract));
     }
 }

@@ -196,13 +196,19 @@ static void switch_beams(struct br_frb_beams *plan)
 }
 
 /* Steps first to first + count - 1 of `all`. */
+static struct span part_of(const struct br_frb_beams *plan, const struct span *all, size_t first,
+                           size_t count)
+{
+    return (struct span){.in = all->in + first * plan->cells,
+                         .valid = all->valid ? all->valid + first : NULL,
+                         .out = all->out + first * plan->pitch,
+                         .count = count,
+                         .stride = all->stride};
+}
+
 static void form(struct br_frb_beams *plan, const struct span *all, size_t first, size_t count)
 {
-    const struct span span = {.in = all->in + first * plan->cells,
-                              .valid = all->valid ? all->valid + first : NULL,
-                              .out = all->out + first * plan->pitch,
-                              .count = count,
-                              .stride = all->stride};
+    const struct span span = part_of(plan, all, first, count);
     if (count == 0) return;
     if (plan->backend == BR_REFERENCE) br_frb_beams_reference(plan, &span);
 #if BR_WITH_CUDA
@@ -240,10 +246,13 @@ void br_frb_beams_execute_steps(struct br_frb_beams *plan, const uint16_t *in, c
     } else if (plan->steering) {
         plan->steer_at -= count;
     }
-    if (plan->incoherent == BR_INCOHERENT_NONE || nsteps == 0) return;
-    if (plan->backend == BR_CPU) br_frb_beams_cpu_incoherent(plan, span);
+    if (plan->incoherent == BR_INCOHERENT_NONE || count == 0) return;
+    const struct span part = part_of(plan, span, first, count);
+    if (plan->backend == BR_CPU) br_frb_beams_cpu_incoherent(plan, &part);
 #if BR_WITH_CUDA
-    if (plan->backend == BR_CUDA) br_frb_beams_cuda_incoherent(plan, span, out);
+    if (plan->backend == BR_CUDA)
+        br_frb_beams_cuda_incoherent(
+            plan, &part, out + first * (plan->nbeams + (plan->incoherent == BR_INCOHERENT_APPEND)));
 #endif
 }
 

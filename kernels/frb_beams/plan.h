@@ -57,7 +57,7 @@ struct br_frb_beams {
     /* cuda: see gpu/launch.cu */
     struct br_cuda *cuda;
     struct br_frb_beams_gpu *gpu;
-    uint16_t *apart; /* [F][max_steps][B]: beams to which the incoherent sum is appended; or NULL */
+    uint16_t *apart; /* [F][max_steps][B]: beams of a kernel that cannot write rows of B + 1; or NULL */
 };
 
 /* u[q][beam] in float32 from a closed form of Eq. (7), good to 1e-7. `angles` is scratch, [3][nbeams]. */
@@ -87,8 +87,8 @@ int br_frb_beams_cuda_create(struct br_frb_beams *plan, struct br_why *why);
 bool br_frb_beams_cuda_begin(struct br_frb_beams *plan, const uint8_t *in_valid, size_t nsteps,
                              const uint8_t **valid);
 void br_frb_beams_cuda(struct br_frb_beams *plan, const struct span *span);
-/* The same on a GPU; where the sum is appended, beams are formed in memory of the plan's own, for which the
- * first one makes room, and go to `out` with it. */
+/* The same on a GPU. Where the sum is appended, most kernels form beams in memory of the plan's own, for
+ * which the first function makes room; the second one copies them to `out`. */
 int br_frb_beams_cuda_make_room(struct br_frb_beams *plan, struct br_why *why);
 void br_frb_beams_cuda_incoherent(struct br_frb_beams *plan, const struct span *span, uint16_t *out);
 void br_frb_beams_cuda_steer(

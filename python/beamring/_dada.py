@@ -96,10 +96,29 @@ class _Reader:
                 raise self.bad(f"ZONE_{i}", "first,channels,factor,downsample,delay") from None
         return zones
 
+    def table(self, key, columns):
+        """Rows of so many numbers, or None."""
+        values = self.reals(key)
+        if len(values) % columns:
+            raise self.bad(key, f"{columns} numbers for each")
+        return values.reshape(-1, columns) if len(values) else None
+
+    def positions(self):
+        """East, north and up of each dish; those of a grid's cells unless they are told."""
+        told, cells = self.table("POSITIONS_M", 3), self.table("GRID_CELLS", 2)
+        if told is not None or cells is None:
+            return told
+        (spacing,) = self.table("GRID_SPACING_M", 2)
+        return np.column_stack([cells[:, 1] * spacing[1], cells[:, 0] * spacing[0], np.zeros(len(cells))])
+
+    def site(self):
+        place, height = self.table("SITE_DEG", 2), self.header.get("SITE_HEIGHT_M")
+        return None if place is None else (*place[0].tolist(), None if height is None else float(height))
+
     def stream(self):
         dtype, axes, shape = self.array()
         freqs = self.reals("FREQ_MHZ")
-        widths, beams, zones = self.reals("WIDTH_MHZ"), self.reals("BEAMS_XY"), self.zones(len(freqs))
+        widths, zones = self.reals("WIDTH_MHZ"), self.zones(len(freqs))
         downs = {zone["downsample"] for zone in zones}
         if "time" not in axes or "freq" not in axes or len(freqs) == 0:
             raise self.bad("AXES", "axes with time and freq, and FREQ_MHZ")
@@ -113,7 +132,7 @@ class _Reader:
             raise self.bad("FRAME_SAMPLES", "1 or more")
         lengths = dict(zip(axes, shape))
         lengths["time"] = max(1, frame // min(downs))
-        telescope = self.header.get("TELESCOPE", "unset")
+        telescope, radec = self.header.get("TELESCOPE", "unset"), self.table("BEAMS_RADEC", 2)
         return Stream(
             dtype=dtype,
             axes=axes,
@@ -131,8 +150,11 @@ class _Reader:
             downsample=downs.pop() if len(downs) == 1 else None,
             scale=float(self.header.get("SCALE", 1)),
             sideband=self.header.get("SIDEBAND"),
-            beams=beams.reshape(-1, 2) if len(beams) else None,
+            beams=self.table("BEAMS_XY", 2),
+            beams_radec=None if radec is None else np.where(radec == 999, np.nan, radec),
             telescope=None if telescope == "unset" else telescope,
+            positions_m=self.positions(),
+            site=self.site(),
             side=self.array("AUX_") if "AUX_DTYPE" in self.header else None,
             packets=False,
         )

@@ -32,9 +32,15 @@ class Stream:
     scale: physical value = scale * stored value
     sideband: "upper", "lower" or None
     beams: float64 [beam][2] direction cosines, or None
+    beams_radec: float64 [beam][2] right ascension and declination (ICRS, degrees) at the start of a
+        recording, NaN where they are not known; None where it does not say them
     telescope: its name, or None
+    positions_m: float64 [dish][3], metres east, north and up; None where they are not known
+    site: (latitude_deg, longitude_deg, height_m or None), or None
     side: None, or (dtype, axes, shape) of the second array of each frame
     """
+
+    beams_radec = positions_m = site = None
 
     def __init__(self, **keys):
         self.__dict__.update(keys)
@@ -59,6 +65,8 @@ class Stream:
             sideband=d["sideband"],
             beams=np.array(beams) if beams else None,
             telescope=d["telescope"],
+            positions_m=None if d.get("positions_m") is None else np.array(d["positions_m"]),
+            site=None if d.get("site") is None else tuple(d["site"]),
             side=(side["dtype"], tuple(side["axes"]), tuple(side["shape"])) if side else None,
             packets=d.get("packets", False),
         )

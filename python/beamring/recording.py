@@ -37,8 +37,8 @@ class Recording:
     stream: its description (Stream): dtype, scale, sideband, zones, telescope, beams, epoch_ns, sample_ns,
     ...
     axes, shape: names and lengths, slowest first.  times, times_ns: the beginning of each time step,
-        datetime64[ns] and exact int64.  freqs_mhz, widths_mhz, beams: of the channels and beams that are
-        left.
+        datetime64[ns] and exact int64.  freqs_mhz, widths_mhz, beams, beams_radec, positions_m: of
+        the channels, beams and dishes that are left.  site, telescope: where it is, and its name.
     first, samples: the span in base samples
     updates: the updates of parameters with which it was made: dicts (stage, sample, digest, id)
     raw: stored elements; a map of the file where one file holds all.  data: the same as complex64 or
@@ -107,8 +107,26 @@ class Recording:
     @property
     def beams(self):
         """Direction cosines of the beams, [beam][2], or None."""
-        beams = self.stream.beams
-        return None if beams is None or "beam" not in self._index else beams[_slice(self._index["beam"])]
+        return self._of("beam", self.stream.beams)
+
+    def _of(self, axis, table):
+        """The rows of what is left along an axis."""
+        return None if table is None or axis not in self._index else table[_slice(self._index[axis])]
+
+    @property
+    def beams_radec(self):
+        """Right ascension and declination of the beams at the start, degrees, [beam][2], or None."""
+        return self._of("beam", self.stream.beams_radec)
+
+    @property
+    def positions_m(self):
+        """East, north and up of the dishes, metres, [dish][3], or None."""
+        return self._of("dish", self.stream.positions_m)
+
+    @property
+    def site(self):
+        """Latitude and longitude, degrees, and height, metres or None; None where it is not known."""
+        return self.stream.site
 
     @property
     def telescope(self):

@@ -1,6 +1,7 @@
 /* restart.c - the pipeline's file becomes a pipeline; for a restart in a thread of its own, since a disk that
  * hangs must hold up neither the pipeline that runs nor those who watch it. See parts.h. */
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 #include "runtime/control/notify.h"
 #include "runtime/control/parts.h"
 #include "runtime/ranks/ranks.h"
@@ -156,7 +157,6 @@ static void on_loaded(struct ev_loop *ev, ev_async *watcher, int events)
 bool node_restart(struct node *node, bool abort, const char *who, struct deferred *asked, char *why,
                   size_t size)
 {
-    sigset_t all, before;
     if (node->loading != NULL) {
         snprintf(why, size, "the file is being read already, for %s", node->loading->who);
         return false;
@@ -170,11 +170,7 @@ bool node_restart(struct node *node, bool abort, const char *who, struct deferre
         ev_async_init(&l->done, on_loaded);
         l->done.data = l;
         ev_async_start(node->ev, &l->done);
-        sigfillset(&all); /* signals are for the main thread */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        int failure = pthread_create(&l->thread, NULL, run, l);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (failure == 0) {
+        if (br_thread_start(&l->thread, run, l) == 0) {
             node->loading = l;
             return true;
         }

@@ -3,6 +3,7 @@
 #include "runtime/stage.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 static const char *const sideband_name[] = {
@@ -26,6 +27,23 @@ static json_t *array_json(const struct br_array *array)
     return json_pack("{ss so so}", "dtype", br_dtype_name(array->dtype), "axes", axes, "shape", shape);
 }
 
+/* Metres east, north and up of each dish; null where they are not known. */
+static json_t *positions(const struct br_telescope *t)
+{
+    if (t == NULL || t->position == NULL) return json_null();
+    json_t *list = json_array();
+    for (unsigned d = 0; d < t->ndishes; d++) json_array_append_new(list, numbers(t->position[d], 3));
+    return list;
+}
+
+/* Latitude, longitude and height; null where the site is not known. */
+static json_t *site(const struct br_telescope *t)
+{
+    if (t == NULL || !isfinite(t->latitude_deg) || !isfinite(t->longitude_deg)) return json_null();
+    return json_pack("[f, f, o]", t->latitude_deg, t->longitude_deg,
+                     isfinite(t->height_m) ? json_real(t->height_m) : json_null());
+}
+
 char *br_stream_json(const struct br_stream *s)
 {
     json_t *zones = json_array(), *beams = s->beams != NULL ? json_array() : json_null();
@@ -37,14 +55,14 @@ char *br_stream_json(const struct br_stream *s)
     for (size_t b = 0; s->beams != NULL && b < s->nbeams; b++)
         json_array_append_new(beams, json_pack("[f, f]", s->beams[b].x, s->beams[b].y));
     json_t *document = array_json(&s->array);
-    json_t *rest =
-        json_pack("{sI sI s[I, I] so so so sf ss? so ss? so sb}", "frame_samples",
-                  (json_int_t)s->frame_samples, "epoch_ns", (json_int_t)s->epoch_ns, "sample_ns",
-                  (json_int_t)s->sample_ns.num, (json_int_t)s->sample_ns.den, "freq_mhz",
-                  numbers(s->freq_mhz, s->nchannels), "width_mhz", numbers(s->width_mhz, s->nchannels),
-                  "zones", zones, "scale", s->scale, "sideband", sideband_name[s->sideband], "beams", beams,
-                  "telescope", s->telescope != NULL ? s->telescope->name : NULL, "side", array_json(&s->side),
-                  "packets", s->packets != NULL);
+    json_t *rest = json_pack(
+        "{sI sI s[I, I] so so so sf ss? so ss? so so so sb}", "frame_samples", (json_int_t)s->frame_samples,
+        "epoch_ns", (json_int_t)s->epoch_ns, "sample_ns", (json_int_t)s->sample_ns.num,
+        (json_int_t)s->sample_ns.den, "freq_mhz", numbers(s->freq_mhz, s->nchannels), "width_mhz",
+        numbers(s->width_mhz, s->nchannels), "zones", zones, "scale", s->scale, "sideband",
+        sideband_name[s->sideband], "beams", beams, "telescope",
+        s->telescope != NULL ? s->telescope->name : NULL, "positions_m", positions(s->telescope), "site",
+        site(s->telescope), "side", array_json(&s->side), "packets", s->packets != NULL);
     json_object_update(document, rest);
     json_decref(rest);
     char *text = json_dumps(document, JSON_COMPACT);

@@ -2,11 +2,11 @@
 #include "runtime/control/update_desk.h"
 
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 #include "runtime/control/update_routes.h"
 #include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -152,23 +152,14 @@ static void destroy(struct desk *desk)
 struct desk *desk_open(const struct desk_options *options)
 {
     struct desk *desk = calloc(1, sizeof *desk);
-    pthread_condattr_t attributes;
-    sigset_t all, before;
     if (desk == NULL) return NULL;
     desk->options = *options;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&desk->wake, &attributes);
-    pthread_cond_init(&desk->over, &attributes);
-    pthread_condattr_destroy(&attributes);
+    br_cond_init(&desk->wake);
+    br_cond_init(&desk->over);
     pthread_mutex_init(&desk->mutex, NULL);
     ev_async_init(&desk->finished, on_finished);
     desk->finished.data = desk;
-    sigfillset(&all); /* signals are for the main thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&desk->thread, NULL, run, desk);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failure != 0) {
+    if (br_thread_start(&desk->thread, run, desk) != 0) {
         destroy(desk);
         return NULL;
     }

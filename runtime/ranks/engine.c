@@ -2,22 +2,24 @@
 #include "runtime/ranks/engine.h"
 
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 #include "runtime/base/beside.h"
 #include "runtime/ranks/mpi_plugin.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* How long it looks without a pause after something has happened, and how long it then sleeps: a message that
- * goes through shared memory in pieces needs somebody who looks often. */
-#define EAGER_NS 2000000u
-#define NAP_NS   50000u
+/* How long it looks without a pause after something has happened, while messages are under way (one that goes
+ * through shared memory in pieces needs somebody who looks often) and while none are (where NCCL carries the
+ * data, posts can wait), and how long it then sleeps. */
+#define EAGER_NS  2000000u
+#define LOITER_NS 100000u
+#define NAP_NS    50000u
 
 /* A call of MPI that takes longer does not return: Open MPI waits for mpirun to print what it has to say of a
  * lost connection, and mpirun is busy ending the job. */
@@ -98,9 +100,9 @@ static int take_posts(struct engine *engine)
     return found < 0 ? -1 : n;
 }
 
-/* Begins what was submitted, and looks what is done; true when there was any. With `calls` held, so that
- * engine_halt waits for what is under way. */
-static bool work(struct engine *engine)
+/* Begins what was submitted, and looks what is done; true when there was any. `*left`: messages under way.
+ * With `calls` held, so that engine_halt waits for them. */
+static bool work(struct engine *engine, int *left)
 {
     struct br_message *m;
     bool any = false, halted;
@@ -114,16 +116,17 @@ static bool work(struct engine *engine)
         }
     }
     if (halted) return any;
-    if (take_posts(engine) < 0 || (n = engine->mpi->done(is_done, engine->why, sizeof engine->why)) < 0) {
+    if (take_posts(engine) < 0 ||
+        (n = engine->mpi->done(is_done, left, engine->why, sizeof engine->why)) < 0) {
         fail(engine);
         return true;
     }
     return any || n > 0;
 }
 
-static void nap(uint64_t since)
+static void nap(uint64_t eager_until)
 {
-    if (br_clock_ns() - since < EAGER_NS)
+    if (br_clock_ns() < eager_until)
         sched_yield();
     else
         nanosleep(&(struct timespec){0, NAP_NS}, NULL);
@@ -131,7 +134,8 @@ static void nap(uint64_t since)
 
 static void loop(struct engine *engine)
 {
-    uint64_t since = br_clock_ns();
+    uint64_t eager_until = 0;
+    int left = 0;
     pthread_mutex_lock(&engine->mutex);
     while (!engine->quit) {
         if (engine->share != NULL) {
@@ -141,11 +145,11 @@ static void loop(struct engine *engine)
         }
         pthread_mutex_unlock(&engine->mutex);
         pthread_mutex_lock(&engine->calls);
-        bool any = work(engine);
+        bool any = work(engine, &left);
         pthread_mutex_unlock(&engine->calls);
-        if (any) since = br_clock_ns();
+        if (any) eager_until = br_clock_ns() + (left > 0 ? EAGER_NS : LOITER_NS);
         if (any) engine->happened(engine->arg, NULL);
-        if (!any) nap(since);
+        if (!any) nap(eager_until);
         pthread_mutex_lock(&engine->mutex);
     }
     bool finalize = engine->clean && !engine->halted;
@@ -182,11 +186,7 @@ int engine_create(struct engine **result, struct engine_self *self,
     pthread_mutex_init(&engine->calls, NULL);
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_cond_init(&engine->answered, NULL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&engine->thread, NULL, run, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failure = br_thread_start(&engine->thread, run, engine);
     if (failure != 0) {
         free(engine);
         *result = NULL;

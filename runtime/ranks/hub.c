@@ -2,6 +2,7 @@
 #include "runtime/ranks/hub.h"
 
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -326,11 +327,7 @@ static int begin(struct hub **result, unsigned ranks, const int *fd, int listeni
         hub->rank[r].came = fd != NULL;
         hub->rank[r].heard_ns = hub->begun_ns;
     }
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool ok = hub->rank != NULL && hub->poll != NULL && pthread_create(&hub->thread, NULL, serve, hub) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool ok = hub->rank != NULL && hub->poll != NULL && br_thread_start(&hub->thread, serve, hub) == 0;
     if (!ok) release(hub);
     if (!ok) return br_fail(error, BR_E_NO_MEMORY, "no memory or no thread for %u ranks", ranks);
     *result = hub;

@@ -113,9 +113,10 @@ static bool fetch(void *data, size_t bytes, void *token, char *why, size_t size)
     return true;
 }
 
-static int done(void (*each)(void *token), char *why, size_t size)
+static int done(void (*each)(void *token), int *left, char *why, size_t size)
 {
     int n = 0, kept = 0;
+    *left = active;
     if (active == 0) return 0;
     int code = MPI_Testsome(active, request, &n, done_at, MPI_STATUSES_IGNORE);
     if (code != MPI_SUCCESS) {
@@ -129,7 +130,7 @@ static int done(void (*each)(void *token), char *why, size_t size)
         request[kept] = request[i];
         token_of[kept++] = token_of[i];
     }
-    active = kept;
+    *left = active = kept;
     return n;
 }
 

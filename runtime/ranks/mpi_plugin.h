@@ -19,8 +19,8 @@ struct mpi_plugin {
     /* Finds a post that has arrived; `fetch` then begins to receive it. 1; 0: none; -1: a failure. */
     int (*look)(unsigned *peer, unsigned *channel, size_t *bytes, char *why, size_t size);
     bool (*fetch)(void *data, size_t bytes, void *token, char *why, size_t size);
-    /* Calls `each` with the tokens of what is done. How many; -1: a failure. */
-    int (*done)(void (*each)(void *token), char *why, size_t size);
+    /* Calls `each` with the tokens of what is done; `*left` is how many are not. How many; -1: a failure. */
+    int (*done)(void (*each)(void *token), int *left, char *why, size_t size);
     void (*finalize)(void);
 };
 

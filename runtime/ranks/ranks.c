@@ -2,6 +2,7 @@
 #include "runtime/ranks/parts.h"
 
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -211,11 +212,7 @@ void ranks_happened(void *arg, const char *failure)
 
 int ranks_begin(struct br_ranks *ranks, struct wire *wire, struct br_error *error)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&ranks->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    br_cond_init(&ranks->changed);
     ranks->hubs = 1;
     ranks->wire = calloc(ranks->count, sizeof *ranks->wire);
     ranks->poll = calloc(ranks->count + 1, sizeof *ranks->poll);
@@ -229,11 +226,7 @@ int ranks_begin(struct br_ranks *ranks, struct wire *wire, struct br_error *erro
     ranks->post = calloc(ranks->count, sizeof *ranks->post);
     if (ranks->post == NULL || ranks->wire == NULL || ranks->poll == NULL || ranks->poke < 0)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks->count);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&ranks->listener, NULL, run, ranks);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failure = br_thread_start(&ranks->listener, run, ranks);
     if (failure != 0) return br_fail(error, BR_E_NO_MEMORY, "no thread: %s", strerror(failure));
     ranks->listens = true;
     char number[16];

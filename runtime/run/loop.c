@@ -2,6 +2,7 @@
  * end. */
 #include "buffers/clock.h"
 #include "buffers/output.h"
+#include "buffers/threads.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/watchdog.h"
@@ -325,11 +326,7 @@ static void *start_pipeline(void *arg)
 static bool start_in_loop(struct br_run *run, struct starter *s)
 {
     pthread_t thread;
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the main thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool other = pthread_create(&thread, NULL, start_pipeline, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    bool other = br_thread_start(&thread, start_pipeline, s) == 0;
     if (!other) start_pipeline(s);
     while (!atomic_load(&s->done)) {
         ev_run(run->ev, EVRUN_ONCE);

@@ -206,17 +206,23 @@ void *br_stage_stream(const struct br_stage *stage)
     return stage->state->gpu.handle;
 }
 
-int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                       size_t width, size_t rows)
+int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsigned n)
 {
     struct br_error error = {0};
     if (stage->device < 0) {
-        for (size_t i = 0; i < rows; i++)
-            memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+        for (const struct br_rows *r = rows; r < rows + n; r++)
+            for (size_t i = 0; i < r->rows; i++)
+                memcpy((char *)r->to + i * r->to_pitch, (const char *)r->from + i * r->from_pitch, r->width);
         return BR_OK;
     }
-    int status = br_gpu_move_rows(to, to_pitch, from, from_pitch, width, rows, &stage->state->gpu, &error);
+    int status = br_gpu_move_rows(rows, n, &stage->state->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
+int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                       size_t width, size_t rows)
+{
+    return br_stage_copy_all(stage, &(struct br_rows){to, to_pitch, from, from_pitch, width, rows}, 1);
 }
 
 int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows)

@@ -1,5 +1,6 @@
 /* state.c - from a configuration to a pipeline that can be started: its graph, and the state beside it. */
 #include "runtime/run/state.h"
+#include "buffers/threads.h"
 
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
@@ -12,12 +13,8 @@
 static int make_state(struct br_graph *graph, struct br_error *error)
 {
     struct br_graph_state *state = graph->state = calloc(1, sizeof *state);
-    pthread_condattr_t attributes;
     if (state == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the pipeline");
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&state->wake, &attributes);
-    pthread_condattr_destroy(&attributes);
+    br_cond_init(&state->wake);
     pthread_mutex_init(&state->mutex, NULL);
     state->updates = br_updates_make();
     return state->updates != NULL ? BR_OK : br_fail(error, BR_E_NO_MEMORY, "no memory for the pipeline");

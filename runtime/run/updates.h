@@ -50,7 +50,7 @@ struct br_held {
     size_t count;
     struct br_held_source source[];
 };
-enum { BR_HELD_KEPT = 4096 }; /* of each stage: the newest */
+enum { BR_HELD_KEPT = 256 }; /* of each stage: the newest; products ask for the last minute or so */
 
 /* A stage's part of an update. */
 struct br_change {

@@ -13,11 +13,11 @@
 enum { PIECE = 1024 };
 
 struct baseband_beamform {
-    struct br_coherent coherent;
-    int64_t bits;        /* parameter */
-    size_t sample;       /* bytes of one of the output */
-    uint64_t *saturated; /* [beam] components clamped */
-    uint64_t components; /* computed per beam */
+    struct br_coherent coherent; /* first: see br_coherent_prepare */
+    int64_t bits;                /* parameter */
+    size_t sample;               /* bytes of one of the output */
+    uint64_t *saturated;         /* [beam] components clamped */
+    uint64_t components;         /* computed per beam */
 
     /* For frames within which new weights begin to hold: pieces of them, up to PIECE steps */
     uint8_t *piece;                /* [B][F][P][PIECE], where the frames are */
@@ -51,11 +51,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status != BR_OK) return status;
 
     size_t lengths[4] = {out->nbeams, in->nchannels, bb->coherent.params.npol, in->array.axis[0].length};
-    struct br_error error = {0};
-    if (br_array_init(&out->array, bb->bits == 8 ? BR_INT8X2 : BR_INT4X2, "beam,freq,pol,time", lengths,
-                      &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    return BR_OK;
+    return br_output_array(stage, out, bb->bits == 8 ? BR_INT8X2 : BR_INT4X2, "beam,freq,pol,time", lengths);
 }
 
 static size_t piece_bytes(const struct baseband_beamform *bb, const struct br_stream *in)
@@ -196,29 +192,6 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;
 }
 
-/* --- new weights --- */
-
-static int prepare(struct br_stage *stage, void *fresh, const void *self)
-{
-    const struct baseband_beamform *now = self;
-    struct baseband_beamform *bb = fresh;
-    return br_coherent_prepare(stage, &bb->coherent, &now->coherent);
-}
-
-static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
-{
-    (void)stage, (void)sample;
-    struct baseband_beamform *bb = self, *with = fresh;
-    br_coherent_commit(&bb->coherent, &with->coherent);
-}
-
-static void discard(struct br_stage *stage, void *fresh)
-{
-    (void)stage;
-    struct baseband_beamform *bb = fresh;
-    br_coherent_discard(&bb->coherent);
-}
-
 static int stop(struct br_stage *stage, void *self)
 {
     struct baseband_beamform *bb = self;
@@ -248,4 +221,4 @@ static int stop(struct br_stage *stage, void *self)
 STAGE_EXPORT(baseband_beamform, struct baseband_beamform,
              "coherent beams of the electric field, exact in integers", .inputs = inputs, .outputs = outputs,
              .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS, .memory = memory, .updates = br_coherent_updates,
-             .prepare = prepare, .commit = commit, .discard = discard);
+             .prepare = br_coherent_prepare, .commit = br_coherent_commit, .discard = br_coherent_discard);

@@ -1,10 +1,9 @@
 /* epoch.c - see epoch.h. */
 #include "stages/capture/epoch.h"
+#include "buffers/threads.h"
 
 #include <curl/curl.h>
 #include <jansson.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -132,16 +131,8 @@ int epoch_watch_start(struct epoch_watch **watch, const char *url, int64_t epoch
     }
     atomic_init(&w->latest, epoch_ns);
     pthread_mutex_init(&w->mutex, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the other clock may be set back by an hour */
-    pthread_cond_init(&w->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(&w->id, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    br_cond_init(&w->wake);
+    int status = br_thread_start(&w->id, run, w);
     if (status != 0) {
         free(w->url);
         free(w);

@@ -21,17 +21,23 @@ static int64_t epoch_of_controller(const struct capture *c)
     return c->watch != NULL ? epoch_watch_latest(c->watch, &failures) : c->shift_epoch_ns;
 }
 
-/* Whether the sources, which are at `raw` by their counters, send what is about now if sample 0 was then. */
-static bool fits_clock(const struct capture *c, int64_t epoch_ns, int64_t raw)
+/* How far from now is what the sources send, which are at `raw` by their counters, if sample 0 was then. */
+static int64_t off_clock_ns(const struct capture *c, int64_t epoch_ns, int64_t raw)
 {
     struct sample_clock clock = {epoch_ns, c->clock.sample_ns, c->clock.period};
     int64_t late;
     sample_clock_place(&clock, &raw, sample_clock_now(), &late);
-    return llabs(late) < CLOCK_S * INT64_C(1000000000);
+    return llabs(late);
+}
+
+static bool fits_clock(const struct capture *c, int64_t epoch_ns, int64_t raw)
+{
+    return off_clock_ns(c, epoch_ns, raw) < CLOCK_S * INT64_C(1000000000);
 }
 
 /* The controller says another epoch, and the counters have not jumped: they began again before, unseen or
- * when it did not say so yet. It is believed where the count is by the clock, and where the clock says so.
+ * when it did not say so yet. It is believed where the count is by the clock, and where the clock says so:
+ * counters that began again about when they would have started again fit both epochs, but one better.
  * Where the count is by the clock, and by the same epoch the sources are at the present time, they did not
  * begin again: the machine was late. */
 static void look_for_epoch(struct capture *c)
@@ -41,7 +47,8 @@ static void look_for_epoch(struct capture *c)
     if ((!other && !c->by_clock) || !window_position(&c->window, 1, &at)) return;
     int64_t raw = at - atomic_load(&c->window.shift);
     if ((!other || !c->by_clock) && !fits_clock(c, epoch, raw)) return;
-    if (other && !c->by_clock && fits_clock(c, c->shift_epoch_ns, raw)) return;
+    if (other && !c->by_clock && off_clock_ns(c, c->shift_epoch_ns, raw) <= off_clock_ns(c, epoch, raw))
+        return;
     c->resume_raw = raw;
     c->anew = true;
     c->state = CAPTURE_FLUSHING;
@@ -135,7 +142,8 @@ int capture_resume(struct br_stage *stage, struct capture *c)
     if (c->watch != NULL && !epoch_watch_asked(c->watch, c->asked)) return BR_OK;
     window_has_jumped(&c->window, &c->resume_raw); /* where they are by now */
     int64_t sample = c->resume_raw + atomic_load(&c->window.shift);
-    if (c->anew || began_again(c, sample))
+    bool counted = c->anew || began_again(c, sample);
+    if (counted)
         status = count_anew(stage, c);
     else
         br_stage_warn(stage, "the counters of most sources jumped to sample %" PRId64, sample);
@@ -144,7 +152,11 @@ int capture_resume(struct br_stage *stage, struct capture *c)
     sample = c->resume_raw + atomic_load(&c->window.shift);
     int64_t frame = sample / c->frame_samples + 1;
     int64_t behind = (c->last_sample + c->frame_samples - 1) / c->frame_samples; /* no sample comes twice */
-    capture_begin_with(stage, c, frame > behind ? frame : behind);
+    if (behind > frame) frame = behind;
+    if (counted)
+        br_stage_note(stage, "the frames from sample %" PRId64 " on are counted so",
+                      frame * c->frame_samples);
+    capture_begin_with(stage, c, frame);
     c->ready = false;
     return BR_OK;
 }

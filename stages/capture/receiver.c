@@ -1,12 +1,12 @@
 /* receiver.c - what all ways in share. See receiver.h. */
 #include "stages/capture/receiver.h"
+#include "buffers/threads.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -153,11 +153,7 @@ static void *run(void *arg)
 
 int receiver_start(struct receiver *r, struct br_error *error)
 {
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the main thread */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(&r->id, NULL, run, r);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int status = br_thread_start(&r->id, run, r);
     r->running = status == 0;
     return r->running ? BR_OK
                       : br_fail(error, BR_E_NO_MEMORY, "no thread to receive with: %s", strerror(status));

@@ -64,7 +64,6 @@ static int configure(struct br_stage *stage, void *self)
     struct correlate *c = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
-    struct br_error error = {0};
     struct br_why why = {""};
     int status =
         br_expect_input(stage, 1u << BR_INT4X2, "time,freq,pol,dish", "int4x2 [time][freq][pol][dish]");
@@ -79,10 +78,8 @@ static int configure(struct br_stage *stage, void *self)
     }
     for (unsigned z = 0; z < out->nzones; z++) out->zone[z].downsample = (unsigned)c->integrate;
     out->frame_samples = (uint64_t)c->integrate;
-    if (br_array_init(&out->array, BR_INT32X2, "time,freq,baseline",
-                      (size_t[]){1, in->nchannels, br_correlate_baselines(&p)}, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    return BR_OK;
+    return br_output_array(stage, out, BR_INT32X2, "time,freq,baseline",
+                           (size_t[]){1, in->nchannels, br_correlate_baselines(&p)});
 }
 
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)

@@ -2,6 +2,7 @@
 #include "stages/dump/dump.h"
 #include "formats/common/fileio.h"
 #include "formats/common/order.h"
+#include "stages/common/sky/towards.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/names.h"
 #include "stages/dump_description.h"
@@ -109,7 +110,7 @@ static int configure(struct br_stage *stage, void *self)
         }
     s->number = br_stage_alloc(stage, s->npieces * sizeof *s->number);
     number_pieces(stage, s, in);
-    return BR_OK;
+    return br_stage_site(stage, "directory", in->telescope, &s->site);
 }
 
 static void memory(struct br_stage *stage, void *self, struct br_memory *memory)

@@ -48,6 +48,7 @@ struct dump {
     struct dump *next;
     uint64_t id;
     struct sweep sweep;
+    struct writer_direction direction;
     const struct writer_format *format;
     char directory[DUMP_DIRECTORY]; /* of its files */
     size_t npieces, ndishes;
@@ -71,13 +72,14 @@ struct dump_stage {
     int64_t max_dumps, writers;
     double max_wait_s, disk_timeout_s;
 
-    size_t npieces;        /* of all channels */
-    struct piece *piece;   /* [npieces]: where dumps begin from; windows are not set */
-    int64_t *number;       /* [npieces] by which files are named */
-    size_t npol, ndish;    /* 0, 0: its input has no dishes */
-    size_t cell, element;  /* bytes of a channel's time step; of a dish in it */
-    struct writer *writer; /* from start to stop */
-    uint64_t troubled;     /* since when the user is told that the disk hangs; 0: it does not */
+    size_t npieces;                   /* of all channels */
+    struct piece *piece;              /* [npieces]: where dumps begin from; windows are not set */
+    int64_t *number;                  /* [npieces] by which files are named */
+    size_t npol, ndish;               /* 0, 0: its input has no dishes */
+    size_t cell, element;             /* bytes of a channel's time step; of a dish in it */
+    const struct apparent_site *site; /* NULL: not known */
+    struct writer *writer;            /* from start to stop */
+    uint64_t troubled;                /* since when the user is told that the disk hangs; 0: it does not */
 };
 
 /* One of the writer's threads. */
@@ -167,6 +169,13 @@ void writer_drain(struct writer *w);
 double writer_hangs(struct writer *w);
 
 void writer_stop(struct br_stage *stage, struct dump_stage *s);
+
+/* --- direction.c --- */
+
+/* Reads the direction of an event that begins at that time: where it looks, and how its wave widens the
+ * windows, which dishes there are being known. Errors: BR_E_INVALID, what is wrong with it. */
+int dump_direction(const struct dump_stage *stage, struct dump *d, const json_t *json,
+                   const struct br_stream *stream, int64_t unix_ns, struct br_error *error);
 
 /* --- request.c --- */
 

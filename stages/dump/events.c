@@ -2,6 +2,7 @@
 #include "runtime/stage_history.h"
 #include "stages/dump/dump.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -102,6 +103,18 @@ int dump_add(struct writer *w, struct dump *d)
 
 /* --- its document --- */
 
+/* Angles that are not known are left out. */
+static json_t *direction_document(const struct writer_direction *d)
+{
+    json_t *document = json_object();
+    if (d->name[0] != '\0') json_object_set_new(document, "name", json_string(d->name));
+    if (isfinite(d->ra_deg)) json_object_set_new(document, "ra_deg", json_real(d->ra_deg));
+    if (isfinite(d->dec_deg)) json_object_set_new(document, "dec_deg", json_real(d->dec_deg));
+    json_object_set_new(document, "azimuth_deg", json_real(d->azimuth_deg));
+    json_object_set_new(document, "altitude_deg", json_real(d->altitude_deg));
+    return document;
+}
+
 json_t *dump_document(const struct writer *w, const struct dump *d)
 {
     uint64_t first = UINT64_MAX, end = 0, samples = 0, missing = 0, bytes = 0;
@@ -125,6 +138,7 @@ json_t *dump_document(const struct writer *w, const struct dump *d)
         "end_sample", (json_int_t)end, "channel_samples", (json_int_t)samples, "missing_samples",
         (json_int_t)missing, "bytes", (json_int_t)bytes, "frames_taken", (json_int_t)taken,
         "pinned_after_seconds", d->pinned_after_s, "files", files);
+    if (d->direction.known) json_object_set_new(document, "direction", direction_document(&d->direction));
     json_object_set_new(document, "requested_ns", json_integer(d->requested_ns));
     if (d->finished_ns != 0) json_object_set_new(document, "finished_ns", json_integer(d->finished_ns));
     if (d->reason[0] != '\0') json_object_set_new(document, "reason", json_string(d->reason));

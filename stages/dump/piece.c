@@ -274,6 +274,7 @@ enum dump_state piece_write(struct hand *h, const struct dump *d, struct piece *
                                       .dm = d->sweep.dm,
                                       .dm_error = d->sweep.dm_error,
                                       .ref_mhz = d->sweep.ref_mhz,
+                                      .direction = d->direction,
                                       .dish = d->dish,
                                       .ndishes = d->ndishes,
                                       .all_dishes = s->ndish};

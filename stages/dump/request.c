@@ -289,6 +289,19 @@ static bool read_format(struct order *o)
     return refuse(o, BAD, "format: %s", why.text);
 }
 
+/* --- from where --- */
+
+static bool read_direction(struct order *o)
+{
+    const json_t *value = json_object_get(o->json, "direction");
+    __int128_t ns = o->dump->sweep.start / o->stream->sample_ns.den + o->stream->epoch_ns;
+    struct br_error why = {0};
+    if (value == NULL) return true;
+    if (ns < INT64_MIN || ns > INT64_MAX) return refuse(o, BAD, "start: out of range");
+    if (dump_direction(o->s, o->dump, value, o->stream, (int64_t)ns, &why) == BR_OK) return true;
+    return refuse(o, BAD, "direction: %s", why.text);
+}
+
 /* --- is it to be had? --- */
 
 static bool make_windows(struct order *o)
@@ -384,14 +397,16 @@ static void end_order(struct order *o)
 
 static int post_dump(struct dump_stage *s, const char *text, uint64_t arrived_ns, char **reply)
 {
-    static const char *const keys[] = {"id",       "stage",  "start",    "duration_s",   "duration_ns",
-                                       "samples",  "dm",     "dm_error", "freq_ref_mhz", "channels",
-                                       "freq_mhz", "dishes", "format",   "directory",    NULL};
+    static const char *const keys[] = {"id",           "stage",     "start",     "duration_s",
+                                       "duration_ns",  "samples",   "dm",        "dm_error",
+                                       "freq_ref_mhz", "channels",  "freq_mhz",  "dishes",
+                                       "format",       "directory", "direction", NULL};
     struct order o = {.s = s, .stream = br_stage_input(s->writer->stage, 0)};
     int64_t id = -1;
     bool good = begin(&o, text) && check_keys(&o, o.json, keys) && get_integer(&o, o.json, "id", 0, &id) &&
                 read_start(&o) && read_duration(&o) && read_sweep(&o) && read_channels(&o) &&
-                read_dishes(&o) && read_directory(&o, "directory") && read_format(&o) && make_windows(&o);
+                read_dishes(&o) && read_direction(&o) && read_directory(&o, "directory") && read_format(&o) &&
+                make_windows(&o);
     if (good) o.dump->id = (uint64_t)id;
     good = good && enter(&o, arrived_ns, id >= 0);
     end_order(&o);

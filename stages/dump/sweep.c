@@ -54,8 +54,8 @@ bool sweep_window(const struct sweep *sweep, const struct br_stream *stream, siz
     for (unsigned z = 1; z < stream->nzones && stream->zone[z].first_channel <= channel; z++)
         zone = &stream->zone[z];
     __int128_t num = stream->sample_ns.num, step = zone->downsample;
-    __int128_t first = sweep->start + sweep_span(stream, floor(early * 1e9)),
-               end = sweep->start + sweep->duration + sweep_span(stream, ceil(late * 1e9));
+    __int128_t first = sweep->start + sweep_span(stream, floor((early + sweep->early_s) * 1e9)),
+               end = sweep->start + sweep->duration + sweep_span(stream, ceil((late + sweep->late_s) * 1e9));
     /* a filter's output comes later in the stream than what it is of */
     first = floor_div(first, num) + zone->delay;
     end = -floor_div(-end, num) + zone->delay;

@@ -2,7 +2,8 @@
  *
  * A pulse that crosses the reference frequency f_ref at time 0 crosses f at D(dm) = K dm (1/f^2 - 1/f_ref^2),
  * for f on either side of f_ref. A dump follows it channel by channel, and is widened outwards: by the range
- * of the dispersion measure, dm +- dm_error, and by the channel's width. */
+ * of the dispersion measure, dm +- dm_error, by the channel's width, and by the time that light needs across
+ * the array, where the direction is known. */
 #ifndef BEAMRING_STAGES_DUMP_SWEEP_H
 #define BEAMRING_STAGES_DUMP_SWEEP_H
 
@@ -15,6 +16,7 @@ struct sweep {
     double ref_mhz;      /* > 0; infinite is allowed */
     /* start and duration, in units in which a base sample is sample_ns.num: ns * sample_ns.den */
     __int128_t start, duration;
+    double early_s, late_s; /* at the first and the last dish, from when it is at the middle of the array */
 };
 
 struct window {

@@ -1,5 +1,6 @@
 /* writer.c - the threads that copy windows out of the history and write them. See dump.h. */
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 #include "runtime/stage_history.h"
 #include "stages/common/stage/shape.h"
 #include "stages/dump/dump.h"
@@ -181,13 +182,9 @@ static void writer_free(struct writer *w)
 
 static void make_locks(struct writer *w)
 {
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->work, &clock);
-    pthread_cond_init(&w->idle, &clock);
-    pthread_condattr_destroy(&clock);
+    br_cond_init(&w->work);
+    br_cond_init(&w->idle);
 }
 
 static size_t block_rows(const struct dump_stage *s)

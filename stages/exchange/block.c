@@ -103,7 +103,7 @@ static int cut(struct br_stage *stage, struct exchange *x, struct open *open, ui
         plan_lengths(plan, &all, 0, is.nsteps, length);
         struct view a = plan_view(to, was.first_channel, 0, begin, to->frame_samples, step);
         struct view b = plan_view(to, is.first_channel, 0, first, samples, 0);
-        int status = plan_copy(stage, plan, length, x->scratch, &b, frame->data, &a);
+        int status = plan_copy(stage, &x->copies, plan, length, x->scratch, &b, frame->data, &a);
         if (status != BR_OK) return status;
         bytes = is.offset + is.bytes;
         for (size_t t = 0; open->marked && t < is.nsteps; t++)
@@ -111,6 +111,8 @@ static int cut(struct br_stage *stage, struct exchange *x, struct open *open, ui
                 x->cell_copy[cell(&is, time_slow, t, is.first_channel + f)] =
                     frame->valid[cell(&was, time_slow, step + t, is.first_channel + f)];
     }
+    int status = copies_make(stage, &x->copies);
+    if (status != BR_OK) return status;
     frame->first = first;
     frame->samples = samples;
     if (open->marked) memcpy(frame->valid, x->cell_copy, br_frame_cells(to, frame));

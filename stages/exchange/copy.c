@@ -94,14 +94,29 @@ bool plan_is_dense(const struct plan *plan, const size_t length[BR_MAX_AXES], co
     return left == 0;
 }
 
-int plan_copy(struct br_stage *stage, const struct plan *plan, const size_t length[BR_MAX_AXES], void *to,
-              const struct view *to_view, const void *from, const struct view *from_view)
+int copies_make(struct br_stage *stage, struct copies *copies)
+{
+    unsigned n = copies->count;
+    copies->count = 0;
+    return n > 0 ? br_stage_copy_all(stage, copies->rows, n) : BR_OK;
+}
+
+static int add(struct br_stage *stage, struct copies *copies, struct br_rows rows)
+{
+    copies->rows[copies->count++] = rows;
+    bool full = copies->count == sizeof copies->rows / sizeof *copies->rows;
+    return full || br_stage_device(stage) < 0 ? copies_make(stage, copies) : BR_OK;
+}
+
+int plan_copy(struct br_stage *stage, struct copies *copies, const struct plan *plan,
+              const size_t length[BR_MAX_AXES], void *to, const struct view *to_view, const void *from,
+              const struct view *from_view)
 {
     unsigned left;
     size_t width = dense_run(plan, length, to_view->stride, from_view->stride, &left);
     unsigned char *t = (unsigned char *)to + to_view->offset;
     const unsigned char *f = (const unsigned char *)from + from_view->offset;
-    if (left == 0) return br_stage_copy_rows(stage, t, width, f, width, width, 1);
+    if (left == 0) return add(stage, copies, (struct br_rows){t, width, f, width, width, 1});
     /* Rows along the innermost axis that is left, and along those around it that go on evenly. */
     unsigned inner = left - 1;
     size_t rows = length[inner], t_pitch = to_view->stride[inner], f_pitch = from_view->stride[inner];
@@ -115,7 +130,7 @@ int plan_copy(struct br_stage *stage, const struct plan *plan, const size_t leng
             t_at += at[k] * to_view->stride[k];
             f_at += at[k] * from_view->stride[k];
         }
-        int status = br_stage_copy_rows(stage, t + t_at, t_pitch, f + f_at, f_pitch, width, rows);
+        int status = add(stage, copies, (struct br_rows){t + t_at, t_pitch, f + f_at, f_pitch, width, rows});
         if (status != BR_OK) return status;
         unsigned k = inner;
         while (k > 0 && ++at[k - 1] == length[k - 1]) at[--k] = 0;
@@ -143,8 +158,8 @@ int plan_set(struct br_stage *stage, const struct plan *plan, const size_t lengt
     }
 }
 
-int plan_pack(struct br_stage *stage, const struct plan *plan, const struct crossing *c,
-              const struct br_frame *in, unsigned char *to, size_t *bytes)
+int plan_pack(struct br_stage *stage, struct copies *copies, const struct plan *plan,
+              const struct crossing *c, const struct br_frame *in, unsigned char *to, size_t *bytes)
 {
     *bytes = 0;
     for (unsigned i = 0; i < c->nstrips; i++) {
@@ -155,7 +170,7 @@ int plan_pack(struct br_stage *stage, const struct plan *plan, const struct cros
         struct view from =
             plan_view(&plan->from[plan->rank], s->from, c->beam_from, in->first, in->samples, 0);
         struct view dense = plan_dense(plan, length);
-        int status = plan_copy(stage, plan, length, to + *bytes, &dense, in->data, &from);
+        int status = plan_copy(stage, copies, plan, length, to + *bytes, &dense, in->data, &from);
         if (status != BR_OK) return status;
         *bytes += strip_bytes;
     }

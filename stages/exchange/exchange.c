@@ -305,8 +305,9 @@ static int take_own(struct br_stage *stage, struct exchange *x, const struct br_
         struct view from = plan_view(&plan->from[me], s->from, c->beam_from, in->first, in->samples, 0);
         struct view to = plan_view(&plan->to[me], s->to, c->beam_to, begin, plan->all.frame_samples,
                                    block_step(begin, &piece, s->downsample));
-        status = plan_copy(stage, plan, length, open->frame->data, &to, in->data, &from);
+        status = plan_copy(stage, &x->copies, plan, length, open->frame->data, &to, in->data, &from);
     }
+    if (status == BR_OK) status = copies_make(stage, &x->copies);
     if (status != BR_OK) return status;
     block_cover(x, open, me, &piece, in->complete ? NULL : in->valid);
     x->reached[me] = piece.end;

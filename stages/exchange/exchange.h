@@ -60,6 +60,7 @@ struct exchange {
     bool holes;
 
     struct plan plan;
+    struct copies copies; /* that are still to be made */
     const struct way *way;
     void *carrier; /* the way's own */
     struct open open[MAX_FRAMES];

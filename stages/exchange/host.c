@@ -122,7 +122,7 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
         const struct crossing *c = &plan->out[r];
         struct br_message *m = &slot->to[r];
         size_t bytes;
-        int status = plan_pack(stage, plan, c, in, slot->memory + at, &bytes);
+        int status = plan_pack(stage, &x->copies, plan, c, in, slot->memory + at, &bytes);
         if (status != BR_OK) return status;
         m->done = 1;
         if (bytes == 0) continue;
@@ -196,7 +196,7 @@ static int place(struct br_stage *stage, struct exchange *x, unsigned from, cons
         struct view dense = plan_dense(plan, length);
         struct view to = plan_view(&plan->to[plan->rank], s->to, c->beam_to, begin, plan->all.frame_samples,
                                    block_step(begin, &m->piece, s->downsample));
-        int status = plan_copy(stage, plan, length, m->frame->data, &to, m->buffer + at, &dense);
+        int status = plan_copy(stage, &x->copies, plan, length, m->frame->data, &to, m->buffer + at, &dense);
         if (status != BR_OK) return status;
         at += bytes;
     }

@@ -29,9 +29,7 @@
 #define FUNCTIONS(X)                                                                                         \
     X(ncclGetUniqueId)                                                                                       \
     X(ncclCommInitRankConfig)                                                                                \
-    X(ncclCommGetAsyncError)                                                                                 \
     X(ncclCommAbort)                                                                                         \
-    X(ncclCommFinalize)                                                                                      \
     X(ncclCommDestroy)                                                                                       \
     X(ncclGroupStart)                                                                                        \
     X(ncclGroupEnd)                                                                                          \
@@ -77,13 +75,12 @@ struct slot {
 
 struct carrier {
     struct br_cuda *cuda;
-    pthread_mutex_t mutex; /* of the communicator */
-    ncclComm_t comm;       /* NULL: none, or aborted */
-    cudaStream_t stream;   /* of groups */
+    pthread_mutex_t calls; /* while NCCL is called */
+    ncclComm_t comm;
+    _Atomic bool aborted;
+    cudaStream_t stream; /* of groups */
     cudaEvent_t packed, arrived[MAX_FRAMES];
     uint64_t begun, settled; /* blocks: the event of the n-th is arrived[n % MAX_FRAMES] */
-    bool launching;          /* the last group is not on the stream yet */
-    ncclResult_t result;     /* of that group */
     bool buffers_used;       /* by the block buffers_of, which has begun */
     uint64_t buffers_of;
     struct slot slot[MAX_FRAMES];
@@ -122,42 +119,44 @@ static void memory(struct br_stage *stage, const struct exchange *x, struct br_m
 }
 
 /* Ends the communicator when the job has failed: kernels that wait for a rank that is gone would never
- * end, nor would what waits behind them. */
+ * end, nor would what waits behind them. A call of NCCL may wait for that rank too: it returns once the
+ * communicator ends, and is given a second to return by itself. */
 static void *watch(void *arg)
 {
     struct carrier *c = arg;
-    while (!atomic_load(&c->quit)) {
+    struct timespec until;
+    while (!br_stage_job_failed(c->stage)) {
+        if (atomic_load(&c->quit)) return NULL;
         nanosleep(&(struct timespec){0, 50000000}, NULL);
-        if (!br_stage_job_failed(c->stage)) continue;
-        pthread_mutex_lock(&c->mutex);
-        if (c->comm != NULL) nccl.ncclCommAbort(c->comm);
-        c->comm = NULL;
-        pthread_mutex_unlock(&c->mutex);
-        break;
     }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    bool apart = pthread_mutex_clocklock(&c->calls, CLOCK_MONOTONIC, &until) == 0;
+    if (c->comm != NULL && !atomic_exchange(&c->aborted, true)) nccl.ncclCommAbort(c->comm);
+    if (apart) pthread_mutex_unlock(&c->calls);
     return NULL;
 }
 
-/* Waits until the last call is done on the host's side: NCCL works in the background, so that a rank that
- * does not answer holds nobody for good. */
-static int finish(struct br_stage *stage, struct carrier *c, const char *call, ncclResult_t result)
+static int check(struct br_stage *stage, struct carrier *c, const char *call, ncclResult_t result)
 {
-    enum { LOOKS = 200 };
-    unsigned looks = 0;
-    while (result == ncclSuccess || result == ncclInProgress) {
-        ncclResult_t state = ncclSuccess;
-        pthread_mutex_lock(&c->mutex);
-        if (c->comm != NULL) result = nccl.ncclCommGetAsyncError(c->comm, &state);
-        bool gone = c->comm == NULL;
-        pthread_mutex_unlock(&c->mutex);
-        if (result == ncclSuccess && state == ncclSuccess && !gone) return BR_OK;
-        if (state != ncclInProgress && state != ncclSuccess) result = state;
-        int status = br_stage_await(stage, UINT64_MAX, 0);
-        if (status != BR_OK) return status;
-        if (gone) return br_stage_fail(stage, BR_E_IO, "%s: the communicator has ended", call);
-        if (++looks > LOOKS) nanosleep(&(struct timespec){0, 20000}, NULL);
-    }
+    if (result == ncclSuccess && !atomic_load(&c->aborted)) return BR_OK;
+    if (c->comm != NULL && !atomic_exchange(&c->aborted, true)) nccl.ncclCommAbort(c->comm);
+    int status = br_stage_await(stage, UINT64_MAX, 0); /* has a rank failed? */
+    if (status != BR_OK) return status;
     return br_stage_fail(stage, BR_E_DEVICE, "%s: %s", call, nccl.ncclGetErrorString(result));
+}
+
+/* A byte from each rank to each: they connect now, and not while frames wait. */
+static ncclResult_t connect_all(struct exchange *x, struct carrier *c)
+{
+    ncclResult_t result = nccl.ncclGroupStart();
+    for (int r = 0; result == ncclSuccess && r < (int)x->plan.ranks; r++) {
+        if (r == (int)x->plan.rank) continue;
+        result = nccl.ncclSend(c->slot[0].memory, 1, ncclUint8, r, c->comm, c->stream);
+        if (result == ncclSuccess) result = nccl.ncclRecv(c->buffer[r], 1, ncclUint8, r, c->comm, c->stream);
+    }
+    ncclResult_t ended = nccl.ncclGroupEnd();
+    return result != ncclSuccess ? result : ended;
 }
 
 static int meet(struct br_stage *stage, struct exchange *x, struct carrier *c)
@@ -166,23 +165,28 @@ static int meet(struct br_stage *stage, struct exchange *x, struct carrier *c)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     const void **part;
     const size_t *length;
-    config.blocking = 0;
+    config.blocking = 1;
     ncclResult_t result = x->plan.rank == 0 ? nccl.ncclGetUniqueId(&id) : ncclSuccess;
-    if (result != ncclSuccess)
-        return br_stage_fail(stage, BR_E_DEVICE, "ncclGetUniqueId: %s", nccl.ncclGetErrorString(result));
+    if (result != ncclSuccess) return check(stage, c, "ncclGetUniqueId", result);
     int status = br_stage_gather(stage, &id, sizeof id, &part, &length);
     if (status != BR_OK) return status;
     memcpy(&id, part[0], sizeof id);
-    result = nccl.ncclCommInitRankConfig(&c->comm, (int)x->plan.ranks, id, (int)x->plan.rank, &config);
     c->watches = pthread_create(&c->watcher, NULL, watch, c) == 0;
     if (!c->watches) return br_stage_fail(stage, BR_E_NO_MEMORY, "no thread to watch NCCL");
-    return finish(stage, c, "ncclCommInitRankConfig", result);
+    pthread_mutex_lock(&c->calls);
+    result = nccl.ncclCommInitRankConfig(&c->comm, (int)x->plan.ranks, id, (int)x->plan.rank, &config);
+    if (result == ncclSuccess) result = connect_all(x, c);
+    pthread_mutex_unlock(&c->calls);
+    return check(stage, c, "NCCL cannot connect the ranks", result);
 }
 
 static int make_stream(struct br_stage *stage, struct carrier *c)
 {
-    bool ok = br_cuda_ok(c->cuda, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking),
-                         "cudaStreamCreateWithFlags") &&
+    int least, first = 0; /* or the next frame's copies, which fill the GPU, would go before a group */
+    bool ok = br_cuda_ok(c->cuda, cudaDeviceGetStreamPriorityRange(&least, &first),
+                         "cudaDeviceGetStreamPriorityRange") &&
+              br_cuda_ok(c->cuda, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, first),
+                         "cudaStreamCreateWithPriority") &&
               br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->packed, cudaEventDisableTiming),
                          "cudaEventCreateWithFlags");
     for (unsigned i = 0; ok && i < MAX_FRAMES; i++)
@@ -198,7 +202,7 @@ static int start(struct br_stage *stage, struct exchange *x)
     enum br_backend backend;
     size_t at = 0;
     c->stage = stage;
-    pthread_mutex_init(&c->mutex, NULL);
+    pthread_mutex_init(&c->calls, NULL);
     int status = br_stage_backend(stage, 0, &backend, &c->cuda);
     if (status == BR_OK) status = make_stream(stage, c);
     if (status != BR_OK) return status;
@@ -250,7 +254,7 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
     for (unsigned r = 0; r < plan->ranks; r++) {
         size_t bytes;
         if (r == plan->rank) continue;
-        int status = plan_pack(stage, plan, &plan->out[r], in, slot->memory + c->at[r], &bytes);
+        int status = plan_pack(stage, &x->copies, plan, &plan->out[r], in, slot->memory + c->at[r], &bytes);
         if (status != BR_OK) return status;
     }
     return BR_OK;
@@ -306,7 +310,7 @@ static struct part part_of(const struct exchange *x, const struct open *open, un
 }
 
 /* Receives the data of all ranks for this one, strip by strip, into the frame or into the buffers, or only
- * whether any of it needs these (`group` false). With the mutex held if it is true. */
+ * whether any of it needs these (`group` false). While `calls` is held if it is true. */
 static ncclResult_t receive_parts(struct exchange *x, const struct open *open, bool group, bool *buffers)
 {
     struct carrier *c = x->carrier;
@@ -323,13 +327,13 @@ static ncclResult_t receive_parts(struct exchange *x, const struct open *open, b
                 at += part.bytes;
                 if (!group || part.bytes == 0) continue;
                 ncclResult_t one = nccl.ncclRecv(to, part.bytes, ncclUint8, (int)r, c->comm, c->stream);
-                if (one != ncclSuccess && one != ncclInProgress) result = one;
+                if (one != ncclSuccess) result = one;
             }
     }
     return result;
 }
 
-/* Sends this rank's data of the block to all others. With the mutex held. */
+/* Sends this rank's data of the block to all others. While `calls` is held. */
 static ncclResult_t send_parts(struct exchange *x, const struct open *open)
 {
     const struct plan *plan = &x->plan;
@@ -345,14 +349,14 @@ static ncclResult_t send_parts(struct exchange *x, const struct open *open)
                 size_t bytes = plan_lengths(plan, &plan->out[r], i, nsteps, length);
                 if (bytes == 0) continue;
                 ncclResult_t one = nccl.ncclSend(from, bytes, ncclUint8, (int)r, c->comm, c->stream);
-                if (one != ncclSuccess && one != ncclInProgress) result = one;
+                if (one != ncclSuccess) result = one;
                 from += bytes;
             }
         }
     return result;
 }
 
-/* Behind what has been packed so far, and what has been put in place. With the mutex held. */
+/* Behind what has been packed so far, and what has been put in place. While `calls` is held. */
 static ncclResult_t enqueue(struct br_stage *stage, struct exchange *x, const struct open *open)
 {
     struct carrier *c = x->carrier;
@@ -365,16 +369,6 @@ static ncclResult_t enqueue(struct br_stage *stage, struct exchange *x, const st
     return sent != ncclSuccess ? sent : received != ncclSuccess ? received : ended;
 }
 
-/* NCCL puts a group on the stream by a thread of its own, while this one goes on. */
-static int end_launch(struct br_stage *stage, struct carrier *c)
-{
-    if (!c->launching) return BR_OK;
-    int status = finish(stage, c, "ncclGroupEnd", c->result);
-    c->launching = false;
-    br_cuda_ok(c->cuda, cudaEventRecord(c->arrived[c->begun++ % MAX_FRAMES], c->stream), "cudaEventRecord");
-    return status == BR_OK ? br_stage_gpu_check(stage, c->cuda) : status;
-}
-
 static int begin(struct br_stage *stage, struct exchange *x, const struct open *open)
 {
     struct carrier *c = x->carrier;
@@ -383,16 +377,11 @@ static int begin(struct br_stage *stage, struct exchange *x, const struct open *
     if (x->plan.ranks == 1) return 1;
     receive_parts(x, open, false, &buffers);
     if (buffers && c->buffers_used) return 0;
-    int status = end_launch(stage, c);
-    if (status != BR_OK) return status;
-    pthread_mutex_lock(&c->mutex);
-    if (c->comm != NULL) result = enqueue(stage, x, open);
-    bool gone = c->comm == NULL;
-    pthread_mutex_unlock(&c->mutex);
-    if (gone) status = br_stage_await(stage, UINT64_MAX, 0);
-    if (status == BR_OK && gone) status = br_stage_fail(stage, BR_E_IO, "the communicator has ended");
-    c->launching = !gone;
-    c->result = result;
+    pthread_mutex_lock(&c->calls);
+    if (!atomic_load(&c->aborted)) result = enqueue(stage, x, open);
+    pthread_mutex_unlock(&c->calls);
+    int status = check(stage, c, "ncclGroupEnd", result);
+    br_cuda_ok(c->cuda, cudaEventRecord(c->arrived[c->begun++ % MAX_FRAMES], c->stream), "cudaEventRecord");
     if (buffers) c->buffers_of = open->block;
     c->buffers_used |= buffers;
     if (status == BR_OK) status = br_stage_gpu_check(stage, c->cuda);
@@ -409,7 +398,7 @@ static int place(struct br_stage *stage, struct exchange *x, const struct open *
             struct view dense = plan_dense(&x->plan, part.length);
             int status = BR_OK;
             if (!part.in_place)
-                status = plan_copy(stage, &x->plan, part.length, open->frame->data, &part.to,
+                status = plan_copy(stage, &x->copies, &x->plan, part.length, open->frame->data, &part.to,
                                    c->buffer[from] + at, &dense);
             if (status != BR_OK) return status;
             at += part.bytes;
@@ -424,14 +413,14 @@ static int settle(struct br_stage *stage, struct exchange *x, struct open *open)
     if (x->plan.ranks == 1) return BR_OK;
     open->pending = !open->held && !last;
     if (open->pending > 0) return BR_OK;
-    int status = end_launch(stage, c);
-    if (status != BR_OK) return status;
+    int status = BR_OK;
     br_cuda_ok(c->cuda, cudaStreamWaitEvent(br_stage_stream(stage), c->arrived[c->settled++ % MAX_FRAMES], 0),
                "cudaStreamWaitEvent");
     for (struct slot *s = next_slot(x, open->block, NULL); s != NULL; s = next_slot(x, open->block, NULL))
         s->busy = false;
     for (unsigned r = 0; r < x->plan.ranks && status == BR_OK; r++)
         if (r != x->plan.rank) status = place(stage, x, open, r);
+    if (status == BR_OK) status = copies_make(stage, &x->copies);
     if (c->buffers_of == open->block) c->buffers_used = false;
     return status == BR_OK ? br_stage_gpu_check(stage, c->cuda) : status;
 }
@@ -448,19 +437,13 @@ static void stop(struct br_stage *stage, struct exchange *x)
     if (c == NULL) return;
     atomic_store(&c->quit, true);
     if (c->watches) pthread_join(c->watcher, NULL);
-    if (c->comm != NULL && br_stage_job_failed(stage)) {
-        nccl.ncclCommAbort(c->comm);
-    } else if (c->comm != NULL) {
-        ncclResult_t state = ncclInProgress;
-        nccl.ncclCommFinalize(c->comm);
-        for (int i = 0; i < 2000 && state == ncclInProgress; i++) {
-            nccl.ncclCommGetAsyncError(c->comm, &state);
-            nanosleep(&(struct timespec){0, 1000000}, NULL);
-        }
-        if (state == ncclInProgress)
-            nccl.ncclCommAbort(c->comm);
-        else
-            nccl.ncclCommDestroy(c->comm);
+    if (c->comm != NULL && !atomic_load(&c->aborted)) {
+        /* Nothing that is left on the stream: then the end waits for nobody. */
+        bool busy = true;
+        for (int i = 0; i < 2000 && busy && !br_stage_job_failed(stage); i++)
+            if ((busy = cudaStreamQuery(c->stream) == cudaErrorNotReady))
+                nanosleep(&(struct timespec){0, 1000000}, NULL);
+        (void)(busy ? nccl.ncclCommAbort(c->comm) : nccl.ncclCommDestroy(c->comm));
     }
     for (unsigned i = 0; i < MAX_FRAMES; i++) {
         br_stage_scratch_free(c->cuda, c->slot[i].memory);

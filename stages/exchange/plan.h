@@ -67,14 +67,23 @@ size_t plan_message_bytes(const struct plan *plan, const struct crossing *c, uin
 /* The part of a frame of `stream` that holds a channel. */
 struct br_part plan_part(const struct br_stream *stream, size_t channel, uint64_t first, uint64_t samples);
 
-/* Copies from one part to the other; on a GPU in order with the stage's stream. Returns a status. */
-int plan_copy(struct br_stage *stage, const struct plan *plan, const size_t length[BR_MAX_AXES], void *to,
-              const struct view *to_view, const void *from, const struct view *from_view);
+/* Copies that a GPU is to make together: each launch takes the host some microseconds. */
+struct copies {
+    struct br_rows rows[32];
+    unsigned count;
+};
+
+/* Copies from one part to the other; on a GPU copies_make does it, in order with the stage's stream. Returns
+ * a status. */
+int plan_copy(struct br_stage *stage, struct copies *copies, const struct plan *plan,
+              const size_t length[BR_MAX_AXES], void *to, const struct view *to_view, const void *from,
+              const struct view *from_view);
+int copies_make(struct br_stage *stage, struct copies *copies);
 
 /* Packs the data that a frame of this rank has for another rank into a message, strip after strip; *bytes
- * receives its length. On a GPU in order with the stage's stream. Returns a status. */
-int plan_pack(struct br_stage *stage, const struct plan *plan, const struct crossing *c,
-              const struct br_frame *in, unsigned char *to, size_t *bytes);
+ * receives its length. On a GPU copies_make does it. Returns a status. */
+int plan_pack(struct br_stage *stage, struct copies *copies, const struct plan *plan,
+              const struct crossing *c, const struct br_frame *in, unsigned char *to, size_t *bytes);
 
 /* Sets all bytes of the part to `byte`. Returns a status. */
 int plan_set(struct br_stage *stage, const struct plan *plan, const size_t length[BR_MAX_AXES], void *to,

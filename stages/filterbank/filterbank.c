@@ -1,5 +1,6 @@
 /* filterbank - intensity beams into SIGPROC files: what a stage has to do for formats/sigproc/write.h. */
 #include "buffers/output.h"
+#include "formats/common/axes.h"
 #include "formats/sigproc/write.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/sky/towards.h"
@@ -89,19 +90,12 @@ static bool is_ours(const char *name, const char *prefix)
 
 /* --- the stage -------------------------------------------------------------------------------------- */
 
-static bool has_axes(const struct br_array *array, const char *a, const char *b, const char *c)
-{
-    return array->naxes == 3 && strcmp(array->axis[0].name, a) == 0 && strcmp(array->axis[1].name, b) == 0 &&
-           strcmp(array->axis[2].name, c) == 0;
-}
-
 static int take_form(struct br_stage *stage, struct filterbank *fb, const struct br_stream *in)
 {
     const struct br_array *array = &in->array;
     bool is_levels =
-        has_axes(array, "beam", "freq", "time") && (array->dtype == BR_UINT8 || array->dtype == BR_INT4);
-    bool is_floats =
-        has_axes(array, "freq", "time", "beam") && (array->dtype == BR_F16 || array->dtype == BR_F32);
+        axes_are(array, "beam,freq,time") && (array->dtype == BR_UINT8 || array->dtype == BR_INT4);
+    bool is_floats = axes_are(array, "freq,time,beam") && (array->dtype == BR_F16 || array->dtype == BR_F32);
     char text[160];
     if (!is_levels && !is_floats)
         return br_stage_fail(stage, BR_E_INVALID,

@@ -69,19 +69,16 @@ static int describe(struct br_stage *stage, const struct flag *flag, const struc
                     size_t ndishes)
 {
     struct br_stream *out = br_stage_output(stage, 0), *kurtosis = br_stage_output(stage, 1);
-    struct br_error error = {0};
     uint64_t span = (uint64_t)(flag->block * flag->long_block);
     unsigned step = in->zone[0].downsample;
     out->frame_samples = span;
-    int status = br_array_init(&out->array, BR_INT4X2, "time,freq,pol,dish",
-                               (size_t[]){(size_t)(span / step), in->nchannels, npol, ndishes}, &error);
-    if (status == BR_OK && kurtosis != NULL) {
-        *kurtosis = *out;
-        for (unsigned z = 0; z < kurtosis->nzones; z++) kurtosis->zone[z].downsample = (unsigned)flag->block;
-        status = br_array_init(&kurtosis->array, BR_F32, "time,freq,pol,dish",
-                               (size_t[]){(size_t)flag->long_block, in->nchannels, npol, ndishes}, &error);
-    }
-    return status == BR_OK ? BR_OK : br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    size_t lengths[4] = {(size_t)(span / step), in->nchannels, npol, ndishes};
+    int status = br_output_array(stage, out, BR_INT4X2, "time,freq,pol,dish", lengths);
+    if (status != BR_OK || kurtosis == NULL) return status;
+    *kurtosis = *out;
+    for (unsigned z = 0; z < kurtosis->nzones; z++) kurtosis->zone[z].downsample = (unsigned)flag->block;
+    lengths[0] = (size_t)flag->long_block;
+    return br_output_array(stage, kurtosis, BR_F32, "time,freq,pol,dish", lengths);
 }
 
 static int configure(struct br_stage *stage, void *self)

@@ -29,6 +29,7 @@ struct frb_beams {
     /* The aim of the plan's weights; NULL: not set yet. */
     const struct steering *aim;
     uint64_t interval;
+    struct br_pointing *pointing; /* of an update, until it is committed: where its beams point, and later */
 };
 
 struct steer_param {
@@ -132,10 +133,7 @@ static int configure(struct br_stage *stage, void *self)
     fb->formed = *out;
     if (strcmp(fb->incoherent, "append") == 0) br_directions_append_incoherent(stage, out);
     size_t lengths[3] = {in->array.axis[0].length, in->array.axis[1].length, out->nbeams};
-    struct br_error error = {0};
-    if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    return BR_OK;
+    return br_output_array(stage, out, BR_F16, "freq,time,beam", lengths);
 }
 
 /* Validity, of one step more beside a loss, and the directions that steering uploads at most. */
@@ -208,19 +206,41 @@ static int make_plan(struct br_stage *stage, struct frb_beams *fb, enum br_backe
     return BR_OK;
 }
 
+/* Number of the output step that begins at or after a sample. */
+static uint64_t step_at(uint64_t sample, unsigned downsample)
+{
+    return sample / downsample + (sample % downsample != 0);
+}
+
+/* The schedule, for the stages behind this one. */
+static int make_pointings(struct br_stage *stage, struct frb_beams *fb)
+{
+    unsigned downsample = fb->formed.zone[0].downsample;
+    for (size_t i = fb->nsteering; i-- > 0;) {
+        uint64_t from = step_at(fb->steering[i].sample, downsample) * downsample;
+        struct br_pointing *p = br_pointing_make(&fb->steering[i].motion, from);
+        if (p == NULL) return br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for its beams");
+        p->later = fb->pointing;
+        fb->pointing = p;
+    }
+    return BR_OK;
+}
+
+static void enter_pointings(struct br_stage *stage, struct frb_beams *fb, uint64_t sample)
+{
+    br_pointings_enter(br_stage_output(stage, 0)->motion, fb->pointing, sample);
+    fb->pointing = NULL;
+}
+
 static int start(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
     enum br_backend backend;
     int status = br_stage_backend(stage, upload_bytes(stage, &fb->formed), &backend, &fb->cuda);
     if (status == BR_OK) status = make_plan(stage, fb, backend);
+    if (status == BR_OK && fb->nsteering > 1) status = make_pointings(stage, fb);
+    if (status == BR_OK) enter_pointings(stage, fb, 0);
     return status == BR_OK ? br_stage_gpu_holds(stage, fb->cuda) : status;
-}
-
-/* Number of the output step that begins at or after a sample. */
-static uint64_t step_at(uint64_t sample, unsigned downsample)
-{
-    return sample / downsample + (sample % downsample != 0);
 }
 
 /* Some direction for the beams that have none, so that those of a grid stay one. */
@@ -310,14 +330,14 @@ static int prepare(struct br_stage *stage, void *fresh, const void *self)
     if (status == BR_OK) status = make_plan(stage, fb, backend);
     if (status == BR_OK && br_frb_beams_may_exchange(now->plan, fb->plan, &why) != 0)
         status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);
-    return status;
+    return status == BR_OK ? make_pointings(stage, fb) : status;
 }
 
 /* The schedule stays where it is: it lives longer than these values hold. */
 static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
-    (void)stage, (void)sample;
     struct frb_beams *fb = self, *with = fresh;
+    enter_pointings(stage, with, sample);
     br_frb_beams_exchange(fb->plan, with->plan);
     fb->steering = with->steering;
     fb->nsteering = with->nsteering;
@@ -332,6 +352,7 @@ static void discard(struct br_stage *stage, void *fresh)
 {
     (void)stage;
     struct frb_beams *fb = fresh;
+    br_pointing_free(fb->pointing);
     br_frb_beams_destroy(fb->plan);
     br_cuda_destroy(fb->cuda);
 }
@@ -342,6 +363,7 @@ static int stop(struct br_stage *stage, void *self)
 {
     struct frb_beams *fb = self;
     br_horizon_end(stage, &fb->horizon);
+    br_pointings_clear(br_stage_output(stage, 0)->motion);
     br_frb_beams_destroy(fb->plan);
     br_stage_gpu_end(stage, fb->cuda);
     return BR_OK;

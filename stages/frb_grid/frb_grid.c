@@ -206,9 +206,8 @@ static int configure(struct br_stage *stage, void *self)
     if (fg->nblocks < 1) fg->nblocks = 1;
     if (fg->frame > 0) fg->nblocks = (size_t)fg->frame;
     size_t lengths[4] = {in->nchannels, fg->nblocks, 2 * (size_t)t->grid_m, 2 * (size_t)t->grid_n};
-    struct br_error error = {0};
-    if (br_array_init(&out->array, BR_F16, "freq,time,gridp,gridq", lengths, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    status = br_output_array(stage, out, BR_F16, "freq,time,gridp,gridq", lengths);
+    if (status != BR_OK) return status;
     out->frame_samples = fg->nblocks * fg->block;
     for (unsigned z = 0; z < out->nzones; z++) out->zone[z].downsample = (unsigned)fg->block;
 

@@ -1,13 +1,7 @@
-/* add.c - adds bursts to a field of 4 bits.
- *
- * A level is the noise, rounded. So the noise before it was rounded is drawn anew, from those values of a
- * normal distribution that have this level; the burst is added to it, and the sum is rounded. The field then
- * has the distribution that it would have if the burst had come from the sky. Without a burst every level
- * comes back as it was, bit for bit.
- *
- * An input that did not arrive has zeros. Nothing is added to it: a run of INPUT_GONE zeros is not noise. */
+/* add.c - adds bursts to a frame: makes the parts of their fields that lie in it, for kernels/inject. */
 #include "buffers/sky.h"
-#include "stages/common/stage/random.h"
+#include "kernels/common/cuda.h"
+#include "stages/common/stage/gpu.h"
 #include "stages/common/stage/shape.h"
 #include "stages/inject/inject.h"
 
@@ -15,217 +9,70 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    INPUT_GONE = 8,
-    CHUNK = 256,     /* samples that are worked on at a time */
-    CLASSES = 40,    /* of noise, each CLASS_RATIO louder than the last one */
-    QUANTILES = 256, /* of a level, interpolated between */
-    LEVELS = 16,     /* -8 to 7 */
-    DISHES_PER_BLOCK = 4
-};
-#define LEAST_RMS   0.3 /* of the quietest class, levels */
-#define CLASS_RATIO 1.1
-
-/* The memory of one worker, for one polarisation. */
-struct scratch {
-    uint8_t *there;  /* [CHUNK][dish] whether the input had arrived */
-    uint16_t *zeros; /* [dish] that came one after another up to here */
-    uint8_t *class;  /* [dish] of its noise; CLASSES: it has none */
-    float *factor;   /* [dish][2] phase and strength of the burst */
-};
-
 struct inject_adder {
-    float *quantile; /* [CLASSES][LEVELS][QUANTILES + 1] of the noise less the level */
+    struct br_inject *kernel;
+    struct br_cuda *cuda; /* NULL on the CPU */
     unsigned nworkers;
-    struct scratch *scratch; /* [nworkers] */
-    struct job *job;         /* [room] of one frame */
-    size_t room;
+    size_t room, most; /* bytes of a `pack`; jobs of a call */
+    uint8_t **pack;    /* [nworkers], on a GPU [1] */
+    struct job *job;   /* [most] */
+    /* on a GPU */
+    struct br_inject_piece *piece; /* [most] */
+    struct br_inject_noise *noise; /* [nchannels] */
 };
 
+/* Samples of a channel, or on a GPU of one polarisation of it. */
 struct job {
     struct inject_event *event;
-    size_t channel;
+    size_t channel, pol, begin, end, at; /* of the frame; place in `pack` */
 };
-
-/* --- the noise that was rounded away --- */
-
-/* Quantiles of a normal distribution between a and b. */
-static void cut_normal(double rms, double a, double b, double centre, float *to)
-{
-    enum { STEPS = 2048 };
-    double sum[STEPS + 1] = {0}, h = (b - a) / STEPS;
-    for (int i = 0; i < STEPS; i++) {
-        double t = (a + (i + 0.5) * h) / rms;
-        sum[i + 1] = sum[i] + exp(-t * t / 2);
-    }
-    int k = 0;
-    for (int q = 0; q <= QUANTILES; q++) {
-        double want = sum[STEPS] * q / QUANTILES;
-        while (k < STEPS - 1 && sum[k + 1] < want) k++;
-        double part = sum[k + 1] > sum[k] ? (want - sum[k]) / (sum[k + 1] - sum[k]) : 0;
-        to[q] = (float)(a + (k + part) * h - centre);
-    }
-}
-
-/* The levels at the ends stand for all that is beyond, but for -8, which noise that is clamped to -7 lacks.
- * */
-static void fill_quantiles(float *quantile)
-{
-    double rms = LEAST_RMS;
-    for (int c = 0; c < CLASSES; c++, rms *= CLASS_RATIO)
-        for (int level = -8; level < 8; level++) {
-            double a = level == -7 ? fmin(-7.5, -6.5 - 5 * rms) : level - 0.5,
-                   b = level == 7 ? fmax(7.5, 6.5 + 5 * rms) : level + 0.5;
-            cut_normal(rms, a, b, level, quantile + (c * LEVELS + level + 8) * (QUANTILES + 1));
-        }
-}
-
-/* `power` is the mean |E|^2 of an input; rounding has added 1/12 to each component's. */
-static uint8_t class_of(double power)
-{
-    if (!(power > 0)) return CLASSES;
-    double rms = sqrt(fmax(power / 2 - 1. / 12, 1e-6));
-    return (uint8_t)fmin(fmax(rint(log(rms / LEAST_RMS) / log(CLASS_RATIO)), 0), CLASSES - 1);
-}
-
-/* --- one line: a channel and polarisation of an event --- */
-
-/* The part of a frame that concerns a line. */
-struct line {
-    uint8_t *data;        /* of the first sample of the frame */
-    const uint8_t *valid; /* likewise; NULL: complete */
-    size_t row, cells;    /* bytes, and bytes of validity, from sample to sample */
-    size_t ndishes, samples;
-    uint32_t number; /* channel x polarisations + polarisation */
-};
-
-static inline int nibble(unsigned bits)
-{
-    return (int)((bits & 15) ^ 8) - 8;
-}
-
-static bool is_gone(const struct line *l, size_t t)
-{
-    return l->valid != NULL && l->valid[t * l->cells] == BR_MISSING;
-}
-
-static void measure(const struct line *l, size_t from, size_t to, float *power)
-{
-    for (size_t t = from; t < to; t++) {
-        const uint8_t *e = l->data + t * l->row;
-        if (is_gone(l, t)) continue;
-        for (size_t d = 0; d < l->ndishes; d++) {
-            int re = nibble(e[d]), im = nibble(e[d] >> 4);
-            power[d] += (float)(re * re + im * im);
-        }
-    }
-}
-
-/* Marks which inputs had arrived in [from, to): a run of zeros counts from its first one on, also where it
- * began before or goes on behind. */
-static void find_missing(const struct line *l, struct scratch *w, size_t from, size_t to)
-{
-    size_t begin = from >= INPUT_GONE ? from - INPUT_GONE + 1 : 0,
-           end = to + INPUT_GONE - 1 < l->samples ? to + INPUT_GONE - 1 : l->samples, D = l->ndishes;
-    memset(w->there, 1, (to - from) * D);
-    memset(w->zeros, 0, D * sizeof *w->zeros);
-    for (size_t t = begin; t < end; t++) {
-        const uint8_t *e = l->data + t * l->row;
-        for (size_t d = 0; d < D; d++) {
-            w->zeros[d] = e[d] == 0 ? (uint16_t)(w->zeros[d] + 1) : 0;
-            if (w->zeros[d] < INPUT_GONE) continue;
-            size_t run = w->zeros[d] == INPUT_GONE ? INPUT_GONE : 1; /* the rest of it is marked */
-            for (size_t i = t + 1 - run; i <= t; i++)
-                if (i >= from && i < to) w->there[(i - from) * D + d] = 0;
-        }
-    }
-}
-
-/* A level with a burst of strength s on the noise that random bits choose. */
-static inline int with(const float *quantile, int level, float s, unsigned bits, uint64_t *clipped)
-{
-    const float *q = quantile + (level + 8) * (QUANTILES + 1) + (bits >> 8);
-    float noise = q[0] + (q[1] - q[0]) * ((float)(bits & 255) + 0.5f) * (1.0f / 256);
-    long change = lrintf(noise + s), sum = level + change;
-    if (change == 0 || sum == level) return level;
-    if (sum > 7 || sum < -7) *clipped += level < 7 && level > -7;
-    return sum > 7 ? 7 : sum < -7 ? -7 : (int)sum;
-}
-
-static void add_sample(const struct inject_adder *a, const struct scratch *w, const struct line *l,
-                       const struct inject_event *e, uint64_t sample, const uint8_t *there, const float z[2],
-                       uint8_t *field, uint64_t *clipped)
-{
-    uint32_t r[DISHES_PER_BLOCK];
-    for (size_t d = 0; d < l->ndishes; d++) {
-        if (d % DISHES_PER_BLOCK == 0)
-            random_block(e->burst.seed, sample, l->number, RANDOM_DITHER | (uint32_t)(d / DISHES_PER_BLOCK),
-                         r);
-        if (!there[d] || w->class[d] == CLASSES) continue;
-        const float *q = a->quantile + (size_t)w->class[d] * LEVELS * (QUANTILES + 1), *f = w->factor + 2 * d;
-        uint32_t bits = r[d % DISHES_PER_BLOCK];
-        int re = with(q, nibble(field[d]), f[0] * z[0] - f[1] * z[1], bits & 0xffff, clipped),
-            im = with(q, nibble(field[d] >> 4), f[0] * z[1] + f[1] * z[0], bits >> 16, clipped);
-        field[d] = (uint8_t)((re & 15) | (im & 15) << 4);
-    }
-}
-
-/* Strength and phase of the burst at each input, in the stream's sideband. False: the noise of none is
- * known. */
-static bool aim(const struct inject *s, struct scratch *w, const struct inject_event *e, size_t c, size_t p)
-{
-    const struct br_telescope *t = s->stream->telescope;
-    const float *power = e->power + (c * s->npol + p) * s->ndishes;
-    double f = s->stream->freq_mhz[c], sum = 0, alive = 0, inverse[2], gain;
-    for (size_t d = 0; d < s->ndishes; d++) {
-        double mean = e->measured[c] > 0 ? (double)power[d] / e->measured[c] : 0;
-        w->class[d] = inject_gain(s, e, c, p, d, inverse, &gain) ? class_of(mean) : CLASSES;
-        if (w->class[d] == CLASSES) continue;
-        sum += mean * gain;
-        alive++;
-    }
-    if (alive == 0) return false;
-    double rms = sqrt(inject_flux(e, f) * sum / alive / 2);
-    for (size_t d = 0; d < s->ndishes; d++) {
-        double phase = 2 * M_PI * br_sky_cycles(s->stream->sideband, f, t->position[d], e->x, e->y),
-               re = rms * cos(phase), im = rms * sin(phase);
-        inject_gain(s, e, c, p, d, inverse, &gain);
-        w->factor[2 * d] = (float)(re * inverse[0] - im * inverse[1]);
-        w->factor[2 * d + 1] = (float)(re * inverse[1] + im * inverse[0]);
-    }
-    return true;
-}
 
 struct frame {
     struct inject *s;
-    uint8_t *data;
-    uint64_t first, samples;
-    const uint8_t *valid;
+    const uint8_t *valid; /* [samples][channel]; NULL: complete */
+    struct br_inject_frame field;
+    uint64_t first;
+    bool gpu;
 };
+
+static bool is_gone(const struct frame *frame, size_t c, size_t t)
+{
+    return frame->valid != NULL && frame->valid[t * frame->s->nchannels + c] == BR_MISSING;
+}
 
 /* Where [from, to) of the counter lies in the frame. */
 static void overlap(const struct frame *frame, int64_t from, int64_t to, size_t *begin, size_t *end)
 {
-    int64_t first = (int64_t)frame->first, last = first + (int64_t)frame->samples;
+    int64_t first = (int64_t)frame->first, last = first + (int64_t)frame->field.samples;
     *begin = (size_t)((from < first ? first : from > last ? last : from) - first);
     *end = (size_t)((to < first ? first : to > last ? last : to) - first);
 }
 
-static void add_line(const struct frame *frame, const struct job *job, unsigned worker, size_t p,
-                     size_t begin, size_t end)
+/* Phase of the burst at each input, in the stream's sideband, and the corrections of stages behind. */
+static void aim(const struct inject *s, const struct inject_event *e, size_t c, size_t p,
+                struct br_inject_input *input)
 {
-    struct inject *s = frame->s;
+    const struct br_telescope *t = s->stream->telescope;
+    for (size_t d = 0; d < s->ndishes; d++) {
+        double inverse[2], gain;
+        double phase =
+            2 * M_PI * br_sky_cycles(s->stream->sideband, s->stream->freq_mhz[c], t->position[d], e->x, e->y);
+        double re = cos(phase), im = sin(phase);
+        bool used = inject_gain(s, e, c, p, d, inverse, &gain);
+        input[d] = used ? (struct br_inject_input){(float)(re * inverse[0] - im * inverse[1]),
+                                                   (float)(re * inverse[1] + im * inverse[0]), (float)gain}
+                        : (struct br_inject_input){0, 0, 0};
+    }
+}
+
+/* Makes a job's samples of one polarisation, at `to` of a pack. */
+static struct br_inject_piece make_piece(const struct frame *frame, const struct job *job, unsigned worker,
+                                         size_t p, float *to)
+{
+    const struct inject *s = frame->s;
     struct inject_event *e = job->event;
-    struct scratch *w = &s->adder->scratch[worker];
     struct burst_maker *maker = &e->maker[worker];
-    size_t c = job->channel, number = c * s->npol + p, D = s->ndishes;
-    struct line l = {.data = frame->data + number * D,
-                     .valid = frame->valid != NULL ? frame->valid + c : NULL,
-                     .row = s->nchannels * s->npol * D,
-                     .cells = s->nchannels,
-                     .ndishes = D,
-                     .samples = (size_t)frame->samples,
-                     .number = (uint32_t)number};
+    size_t c = job->channel, number = c * s->npol + p, count = job->end - job->begin;
     bool lower = s->stream->sideband == BR_SIDEBAND_LOWER;
     int64_t start = burst_channel(maker, &e->burst, s->normal, c, p) + (int64_t)e->sample;
     const float *field = maker->field;
@@ -233,110 +80,264 @@ static void add_line(const struct frame *frame, const struct job *job, unsigned 
     for (int64_t i = e->first[c] - start; i < e->last[c] - start && i < (int64_t)maker->length; i++)
         full += (double)(field[2 * i] * field[2 * i] + field[2 * i + 1] * field[2 * i + 1]);
     e->full[number] = full;
-    if (!aim(s, w, e, c, p)) return;
-    for (size_t from = begin; from < end; from += CHUNK) {
-        size_t to = from + CHUNK < end ? from + CHUNK : end;
-        find_missing(&l, w, from, to);
-        for (size_t t = from; t < to; t++) {
-            int64_t sample = (int64_t)(frame->first + t), i = sample - start;
-            if (is_gone(&l, t) || i < 0 || i >= (int64_t)maker->length) continue;
-            float z[2] = {field[2 * i], lower ? -field[2 * i + 1] : field[2 * i + 1]};
-            float energy = z[0] * z[0] + z[1] * z[1], *lost = e->lost + number * D;
-            const uint8_t *there = w->there + (t - from) * D;
-            e->seen[number] += (double)energy;
-            for (size_t d = 0; d < D; d++) lost[d] += there[d] ? 0 : energy;
-            add_sample(s->adder, w, &l, e, (uint64_t)sample, there, z, l.data + t * l.row,
-                       &e->clipped[worker]);
-        }
+    for (size_t k = 0; k < count; k++) {
+        int64_t i = (int64_t)(frame->first + job->begin + k) - start;
+        float *z = to + 2 * k;
+        z[0] = z[1] = NAN; /* not to be touched */
+        if (is_gone(frame, c, job->begin + k) || i < 0 || i >= (int64_t)maker->length) continue;
+        z[0] = field[2 * i];
+        z[1] = lower ? -field[2 * i + 1] : field[2 * i + 1];
+        e->seen[number] += (double)(z[0] * z[0] + z[1] * z[1]);
     }
+    aim(s, e, c, p, (struct br_inject_input *)(to + 2 * count));
+    return (struct br_inject_piece){.sums = frame->gpu ? e->device : e->sums,
+                                    .seed = e->burst.seed,
+                                    .sample = frame->first + job->begin,
+                                    .flux = inject_flux(e, s->stream->freq_mhz[c]),
+                                    .at = job->at,
+                                    .line = (uint32_t)number,
+                                    .first = (uint32_t)job->begin,
+                                    .count = (uint32_t)count,
+                                    .measured = e->measured[c]};
 }
+
+static size_t pack_bytes(const struct inject *s, size_t samples)
+{
+    return (samples * 2 * sizeof(float) + s->ndishes * sizeof(struct br_inject_input) + 7) / 8 * 8;
+}
+
+/* The noise of a channel before the event; false: none of it is in the frame. */
+static bool find_noise(const struct frame *frame, struct inject_event *e, size_t c,
+                       struct br_inject_noise *noise)
+{
+    size_t begin, end;
+    overlap(frame, e->first[c] - INJECT_NOISE, e->first[c], &begin, &end);
+    if (begin >= end) return false;
+    *noise = (struct br_inject_noise){.sums = frame->gpu ? e->device : e->sums,
+                                      .channel = (uint32_t)c,
+                                      .first = (uint32_t)begin,
+                                      .count = (uint32_t)(end - begin)};
+    for (size_t t = 0; t < end - begin; t++) {
+        if (is_gone(frame, c, begin + t)) continue;
+        noise->used[t / 32] |= 1u << t % 32;
+        e->measured[c]++;
+    }
+    return true;
+}
+
+/* --- on the CPU: a channel is a job --- */
 
 static void work(void *arg, size_t number, unsigned worker)
 {
     const struct frame *frame = arg;
-    const struct inject *s = frame->s;
-    const struct job *job = &s->adder->job[number];
-    struct inject_event *e = job->event;
-    size_t c = job->channel, D = s->ndishes, begin, end;
-    overlap(frame, e->first[c] - INJECT_NOISE, e->first[c], &begin, &end);
-    for (size_t p = 0; begin < end && p < s->npol; p++) {
-        size_t line = c * s->npol + p;
-        struct line l = {.data = frame->data + line * D,
-                         .valid = frame->valid != NULL ? frame->valid + c : NULL,
-                         .row = s->nchannels * s->npol * D,
-                         .cells = s->nchannels,
-                         .ndishes = D};
-        measure(&l, begin, end, e->power + line * D);
-        for (size_t t = begin; p == 0 && t < end; t++) e->measured[c] += !is_gone(&l, t);
+    const struct inject_adder *a = frame->s->adder;
+    struct job *job = &a->job[number];
+    struct br_inject_noise noise;
+    if (find_noise(frame, job->event, job->channel, &noise))
+        br_inject_measure(a->kernel, &frame->field, &noise);
+    for (size_t p = 0; job->begin < job->end && p < frame->s->npol; p++) {
+        float *to = (float *)(void *)a->pack[worker];
+        struct br_inject_piece piece = make_piece(frame, job, worker, p, to);
+        br_inject_add(a->kernel, worker, &frame->field, a->pack[worker], &piece);
     }
-    overlap(frame, e->first[c], e->last[c], &begin, &end);
-    for (size_t p = 0; begin < end && p < s->npol; p++) add_line(frame, job, worker, p, begin, end);
-}
-
-/* --- a frame --- */
-
-struct inject_adder *inject_adder_create(const struct inject *s, unsigned nworkers)
-{
-    struct inject_adder *a = calloc(1, sizeof *a);
-    if (a == NULL) return NULL;
-    a->nworkers = nworkers;
-    a->scratch = calloc(nworkers, sizeof *a->scratch);
-    a->quantile = malloc(sizeof(float) * CLASSES * LEVELS * (QUANTILES + 1));
-    a->room = 2 * s->nchannels;
-    a->job = malloc(a->room * sizeof *a->job);
-    bool good = a->scratch != NULL && a->quantile != NULL && a->job != NULL;
-    for (unsigned i = 0; good && i < nworkers; i++) {
-        struct scratch *w = &a->scratch[i];
-        w->there = malloc(CHUNK * s->ndishes);
-        w->zeros = malloc(s->ndishes * sizeof *w->zeros);
-        w->class = malloc(s->ndishes);
-        w->factor = malloc(2 * s->ndishes * sizeof *w->factor);
-        good = w->there != NULL && w->zeros != NULL && w->class != NULL && w->factor != NULL;
-    }
-    if (good) {
-        fill_quantiles(a->quantile);
-        return a;
-    }
-    inject_adder_free(a);
-    return NULL;
-}
-
-void inject_adder_free(struct inject_adder *a)
-{
-    if (a == NULL) return;
-    for (unsigned i = 0; a->scratch != NULL && i < a->nworkers; i++) {
-        free(a->scratch[i].there);
-        free(a->scratch[i].zeros);
-        free(a->scratch[i].class);
-        free(a->scratch[i].factor);
-    }
-    free(a->scratch);
-    free(a->quantile);
-    free(a->job);
-    free(a);
-}
-
-size_t inject_adder_bytes(size_t ndishes, unsigned nworkers)
-{
-    return sizeof(float) * CLASSES * LEVELS * (QUANTILES + 1) +
-           nworkers * ndishes * (CHUNK + sizeof(uint16_t) + 1 + 2 * sizeof(float));
 }
 
 /* No two events have the same samples of a channel, so that their jobs may run in any order. */
-int inject_add(struct br_stage *stage, struct inject *s, uint8_t *data, uint64_t first, uint64_t samples,
-               const uint8_t *valid)
+static int add_on_cpu(struct br_stage *stage, struct frame *frame)
 {
+    struct inject *s = frame->s;
     struct inject_adder *a = s->adder;
-    struct frame frame = {s, data, first, samples, valid};
     struct inject_event *e = s->active;
     int status = BR_OK;
     while (e != NULL && status == BR_OK) {
-        size_t count = 0;
-        for (; e != NULL && count + s->nchannels <= a->room; e = e->next)
-            for (size_t c = 0; c < s->nchannels; c++)
-                if (e->first[c] - INJECT_NOISE < (int64_t)(first + samples) && e->last[c] > (int64_t)first)
-                    a->job[count++] = (struct job){e, c};
-        if (count > 0) status = br_stage_parallel(stage, count, work, &frame);
+        size_t count = 0, begin, end;
+        for (; e != NULL && count + s->nchannels <= a->most; e = e->next)
+            for (size_t c = 0; c < s->nchannels; c++) {
+                overlap(frame, e->first[c] - INJECT_NOISE, e->last[c], &begin, &end);
+                if (begin >= end) continue;
+                overlap(frame, e->first[c], e->last[c], &begin, &end);
+                a->job[count++] = (struct job){.event = e, .channel = c, .begin = begin, .end = end};
+            }
+        if (count > 0) status = br_stage_parallel(stage, count, work, frame);
     }
     return status;
+}
+
+/* --- on a GPU: a polarisation is a job --- */
+
+static void pack_piece(void *arg, size_t number, unsigned worker)
+{
+    const struct frame *frame = arg;
+    const struct inject_adder *a = frame->s->adder;
+    struct job *job = &a->job[number];
+    a->piece[number] = make_piece(frame, job, worker, job->pol, (float *)(void *)(a->pack[0] + job->at));
+}
+
+/* Makes the jobs so far and enqueues them. */
+static int flush(struct br_stage *stage, struct frame *frame, size_t *count, size_t *bytes)
+{
+    struct inject_adder *a = frame->s->adder;
+    if (*count == 0) return BR_OK;
+    int status = br_stage_parallel(stage, *count, pack_piece, frame);
+    size_t begin, end;
+    overlap(frame, a->job[0].event->first[a->job[0].channel], INT64_MAX, &begin, &end);
+    a->piece[0].continues = a->job[0].begin > begin;
+    if (status == BR_OK) br_inject_cuda_add(a->kernel, &frame->field, a->pack[0], *bytes, a->piece, *count);
+    *count = *bytes = 0;
+    return status;
+}
+
+static int add_on_gpu(struct br_stage *stage, struct frame *frame)
+{
+    struct inject *s = frame->s;
+    struct inject_adder *a = s->adder;
+    size_t count = 0, bytes = 0, begin, end, longest = (a->room - pack_bytes(s, 0)) / (2 * sizeof(float));
+    int status = BR_OK;
+    for (struct inject_event *e = s->active; e != NULL; e = e->next) {
+        size_t most = br_inject_most_noise(a->kernel);
+        for (size_t c = 0, n = 0; c < s->nchannels; c++) {
+            n += find_noise(frame, e, c, &a->noise[n]);
+            if (n == 0 || (n < most && c + 1 < s->nchannels)) continue;
+            br_inject_cuda_measure(a->kernel, &frame->field, a->noise, n);
+            n = 0;
+        }
+    }
+    for (struct inject_event *e = s->active; e != NULL; e = e->next)
+        for (size_t number = 0; number < s->nchannels * s->npol; number++) {
+            size_t c = number / s->npol;
+            overlap(frame, e->first[c], e->last[c], &begin, &end);
+            for (size_t to; status == BR_OK && begin < end; begin = to) {
+                to = end - begin > longest ? begin + longest : end;
+                size_t more = pack_bytes(s, to - begin);
+                if (bytes + more > a->room || count == a->most) status = flush(stage, frame, &count, &bytes);
+                a->job[count++] = (struct job){e, c, number % s->npol, begin, to, bytes};
+                bytes += more;
+            }
+        }
+    if (status == BR_OK) status = flush(stage, frame, &count, &bytes);
+    return status == BR_OK ? br_stage_gpu_check(stage, a->cuda) : status;
+}
+
+int inject_add(struct br_stage *stage, struct inject *s, const struct br_frame *in,
+               const struct br_frame *out)
+{
+    struct frame frame = {.s = s,
+                          .valid = in->complete ? NULL : in->valid,
+                          .field = {out->data, (size_t)in->samples},
+                          .first = in->first,
+                          .gpu = s->adder->cuda != NULL};
+    return frame.gpu ? add_on_gpu(stage, &frame) : add_on_cpu(stage, &frame);
+}
+
+/* --- memory --- */
+
+static struct br_inject_params params_of(const struct inject *s, unsigned nworkers)
+{
+    return (struct br_inject_params){s->nchannels * s->npol, s->npol, s->ndishes, nworkers, NULL};
+}
+
+void inject_adder_memory(struct br_stage *stage, const struct inject *s, struct br_memory *m)
+{
+    bool gpu = br_stage_device(stage) >= 0;
+    struct br_inject_params p = params_of(s, br_stage_threads(stage));
+    size_t samples = br_stage_input(stage, 0)->array.axis[0].length, sums = br_inject_sums_bytes(&p);
+    m->host += br_inject_host_bytes(&p) + sums;
+    if (!gpu) m->host += p.nworkers * pack_bytes(s, samples);
+    if (!gpu) return;
+    m->device += br_inject_device_bytes(&p) + sums;
+    br_stage_uploads_memory(stage, br_inject_upload_bytes(&p), m);
+}
+
+static int make(struct br_stage *stage, const struct inject *s, struct inject_adder *a)
+{
+    struct br_inject_params p = params_of(s, br_stage_threads(stage));
+    struct br_why why = {""};
+    enum br_backend backend;
+    int status = br_stage_backend(stage, br_inject_upload_bytes(&p), &backend, &a->cuda);
+    if (status != BR_OK) return status;
+    p.cuda = a->cuda;
+    if (br_inject_create(&a->kernel, backend, &p, &why) != 0)
+        return br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
+    bool gpu = a->cuda != NULL;
+    a->nworkers = p.nworkers;
+    a->room = gpu ? br_inject_room(a->kernel) : pack_bytes(s, s->stream->frame_samples);
+    a->most = gpu ? br_inject_most_pieces(a->kernel) : 2 * s->nchannels;
+    a->job = malloc(a->most * sizeof *a->job);
+    a->piece = malloc(a->most * sizeof *a->piece);
+    a->noise = malloc(s->nchannels * sizeof *a->noise);
+    a->pack = calloc(p.nworkers, sizeof *a->pack);
+    bool good = a->job != NULL && a->piece != NULL && a->noise != NULL && a->pack != NULL;
+    for (unsigned i = 0; good && i < (gpu ? 1 : p.nworkers); i++)
+        good = (a->pack[i] = malloc(a->room)) != NULL;
+    return good ? br_stage_gpu_holds(stage, a->cuda) : br_no_memory(stage, a->room * p.nworkers);
+}
+
+int inject_adder_start(struct br_stage *stage, struct inject *s)
+{
+    s->adder = calloc(1, sizeof *s->adder);
+    return s->adder != NULL ? make(stage, s, s->adder) : br_no_memory(stage, sizeof *s->adder);
+}
+
+void inject_adder_stop(struct br_stage *stage, struct inject *s)
+{
+    struct inject_adder *a = s->adder;
+    if (a == NULL) return;
+    for (unsigned i = 0; a->pack != NULL && i < a->nworkers; i++) free(a->pack[i]);
+    free(a->pack);
+    free(a->job);
+    free(a->piece);
+    free(a->noise);
+    br_inject_destroy(a->kernel);
+    br_stage_gpu_end(stage, a->cuda);
+    free(a);
+    s->adder = NULL;
+}
+
+/* --- the sums of an event --- */
+
+bool inject_sums_make(const struct inject *s, struct inject_event *e)
+{
+    struct br_inject_params p = params_of(s, 1);
+    const struct inject_adder *a = s->adder;
+    size_t bytes = br_inject_sums_bytes(&p);
+    struct br_why why;
+    e->sums = calloc(1, bytes);
+    if (e->sums == NULL || a->cuda == NULL) return e->sums != NULL;
+    if (br_cuda_create_aside(&e->cuda, a->cuda, &why) != 0) return false;
+    e->device = br_cuda_alloc(e->cuda, bytes, &why);
+    br_cuda_wait(br_cuda_stream(e->cuda)); /* it is zeroed */
+    e->stream = br_cuda_stream(a->cuda);
+    return e->device != NULL;
+}
+
+void inject_sums_free(struct inject_event *e)
+{
+    free(e->sums);
+    if (e->cuda == NULL) return;
+    if (e->device != NULL) br_cuda_wait(e->stream);
+    br_cuda_free(e->cuda, e->device);
+    br_cuda_destroy(e->cuda);
+}
+
+bool inject_settle(const struct inject *s, struct inject_event *e, struct br_why *why)
+{
+    if (e->device != NULL && br_inject_fetch(s->adder->kernel, e->sums, e->device, why) != 0) return false;
+    struct br_inject_sums sums = br_inject_sums(s->adder->kernel, e->sums);
+    for (size_t line = 0; line < s->nchannels * s->npol; line++) {
+        double inverse[2], gain;
+        bool used = false;
+        for (size_t d = 0; d < s->ndishes; d++)
+            used |= sums.power[line * s->ndishes + d] > 0 &&
+                    inject_gain(s, e, line / s->npol, line % s->npol, d, inverse, &gain);
+        if (!used) e->seen[line] = 0; /* nothing is known of the inputs' noise: nothing was added */
+    }
+    e->clipped = *sums.clipped;
+    e->power = sums.power;
+    e->lost = sums.lost;
+    return true;
+}
+
+double inject_there(const struct inject *s, const struct inject_event *e, size_t line, size_t d)
+{
+    return e->seen[line] > 0 ? 1 - (double)e->lost[line * s->ndishes + d] * 0x1p-24 / e->seen[line] : 1;
 }

@@ -13,15 +13,14 @@
 
 #define BURST(KEY, ...) PARAM(REAL, struct inject_burst, KEY, __VA_ARGS__)
 static const struct br_param burst_fields[] = {
+    BR_TOWARDS_PARAMS,
     PARAM(STRING, struct inject_burst, id, "name of the event in the ledger", .required = true),
     PARAM(
         INT, struct inject_burst, sample,
         "when its maximum, before scattering, arrives at at_mhz; at no frequency may it have passed already",
         .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
-    PARAM(REALS, struct inject_burst, xy, "[x, y]: direction cosines to the north (m) and to the east (n)",
-          .min_count = 2, .max_count = 2, .min = -1, .max = 1),
-    PARAM(INT, struct inject_burst, beam, "instead: towards this beam of the pipeline", .def = "-1",
-          .min = -1, .max = 1 << 20),
+    PARAM(INT, struct inject_burst, beam, "instead of a direction: towards this beam of the pipeline",
+          .def = "-1", .min = -1, .max = 1 << 20),
     BURST(dm, "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz", .required = true,
           .min = 0, .max = 1e5, .unit = "pc cm^-3"),
     BURST(width_s, "full width at half maximum of its Gaussian profile", .required = true, .min = 1e-9,
@@ -40,6 +39,7 @@ static const struct br_param burst_fields[] = {
 };
 
 #define RANGE(KEY, ...) PARAM(REALS, struct inject_schedule, KEY, __VA_ARGS__, .min_count = 1, .max_count = 2)
+static const struct br_param towards_fields[] = {BR_TOWARDS_PARAMS, {0}};
 static const struct br_param schedule_fields[] = {
     PARAM(REAL, struct inject_schedule, per_hour,
           "bursts in an hour: one in each 1 / per_hour of it, at random", .required = true, .min = 1e-3,
@@ -48,9 +48,11 @@ static const struct br_param schedule_fields[] = {
           .def = "0", .min = 0, .max = 9e15),
     PARAM(INTS, struct inject_schedule, beams, "beams of the pipeline to aim at; default all", .min = 0,
           .max = 1 << 20),
+    PARAM(MAPS, struct inject_schedule, towards, "instead of beams: directions to choose from",
+          .fields = towards_fields, .size = sizeof(struct br_towards), .max_count = 10000),
     PARAM(REAL, struct inject_schedule, radius,
-          "how far from the beam's centre they may be; without beams: from the zenith", .def = "0", .min = 0,
-          .max = 1, .unit = "direction cosine"),
+          "how far from there they may be; where there are neither beams nor directions: from the zenith",
+          .def = "0", .min = 0, .max = 1, .unit = "direction cosine"),
     RANGE(snr, "[least, most] of the S/N, as in bursts", .def = "[10, 50]", .min = 1e-3, .max = 1e6),
     RANGE(dm, "[least, most]", .required = true, .min = 0, .max = 1e5, .unit = "pc cm^-3"),
     RANGE(width_s, "[least, most]", .required = true, .min = 1e-9, .max = 10, .unit = "s"),
@@ -63,8 +65,8 @@ static const struct br_param params[] = {
           .required = true),
     PARAM(
         MAPS, struct inject, bursts,
-        "list of {id, sample, xy or beam, dm, width_s, scattering_s, fluence_s or snr, index, at_mhz}; an id "
-        "that the ledger has is not injected again",
+        "list of {id, sample, one of xy, azel, radec, name and beam, dm, width_s, scattering_s, fluence_s or "
+        "snr, index, at_mhz}; an id that the ledger has is not injected again",
         .fields = burst_fields, .size = sizeof(struct inject_burst), .max_count = 10000),
     PARAM(MAP, struct inject, schedule,
           "bursts at random; where a range is positive, its logarithm is uniform", .fields = schedule_fields,
@@ -136,13 +138,9 @@ static int configure(struct br_stage *stage, void *self)
     return status == BR_OK ? inject_check(stage, s) : status;
 }
 
-/* A frame in the host's memory, on a GPU; the tables of the dither; what an event takes. */
 static void memory(struct br_stage *stage, void *self, struct br_memory *m)
 {
-    const struct inject *s = self;
-    size_t values = s->nchannels * s->npol * s->ndishes;
-    if (br_stage_device(stage) >= 0) m->host += br_stream_max_bytes(br_stage_input(stage, 0));
-    m->host += inject_adder_bytes(s->ndishes, br_stage_threads(stage)) + values * 2 * sizeof(float);
+    inject_adder_memory(stage, self, m);
 }
 
 static void find_products(struct br_stage *stage, struct inject *s)
@@ -158,12 +156,10 @@ static void find_products(struct br_stage *stage, struct inject *s)
 static int start(struct br_stage *stage, void *self)
 {
     struct inject *s = self;
-    size_t bytes = br_stage_device(stage) >= 0 ? br_stream_max_bytes(br_stage_input(stage, 0)) : 1;
+    int status = inject_adder_start(stage, s);
+    if (status != BR_OK) return status;
     s->normal = malloc(GAUSSIAN_ENTRIES * sizeof *s->normal);
-    s->adder = inject_adder_create(s, br_stage_threads(stage));
-    s->host = malloc(bytes);
-    if (s->normal == NULL || s->adder == NULL || s->host == NULL)
-        return br_no_memory(stage, bytes + GAUSSIAN_ENTRIES * sizeof *s->normal);
+    if (s->normal == NULL) return br_no_memory(stage, GAUSSIAN_ENTRIES * sizeof *s->normal);
     gaussian_table(s->normal);
     find_products(stage, s);
     if (s->nproducts == 0)
@@ -171,29 +167,8 @@ static int start(struct br_stage *stage, void *self)
     return inject_planner_start(stage, s);
 }
 
-/* Adds to the samples that events have in the frame; on a GPU they go by way of the host. */
-static int add(struct br_stage *stage, struct inject *s, const struct br_frame *in, struct br_frame *out)
-{
-    uint64_t end = in->first + in->samples, from = end, to = in->first;
-    for (const struct inject_event *e = s->active; e != NULL; e = e->next) {
-        if (e->begin < from) from = e->begin;
-        if (e->end > to) to = e->end;
-    }
-    if (from < in->first) from = in->first;
-    if (to > end) to = end;
-    if (from >= to) return BR_OK;
-    size_t row = s->nchannels * s->npol * s->ndishes, bytes = (size_t)(to - from) * row;
-    uint8_t *there = (uint8_t *)out->data + (from - in->first) * row;
-    const uint8_t *valid = in->complete ? NULL : in->valid + (from - in->first) * s->nchannels;
-    bool gpu = br_stage_device(stage) >= 0;
-    int status = gpu ? br_stage_exchange(stage, s->host, there, bytes) : BR_OK;
-    if (status == BR_OK) status = inject_add(stage, s, gpu ? s->host : there, from, to - from, valid);
-    if (status == BR_OK && gpu) status = br_stage_exchange(stage, there, s->host, bytes);
-    return status;
-}
-
 /* Hands back the events that end at `end` or before. */
-static void give_back(struct br_stage *stage, struct inject *s, uint64_t end)
+static void give_back(struct inject *s, uint64_t end)
 {
     for (struct inject_event **at = &s->active; *at != NULL;) {
         struct inject_event *e = *at;
@@ -201,9 +176,6 @@ static void give_back(struct br_stage *stage, struct inject *s, uint64_t end)
             at = &e->next;
             continue;
         }
-        uint64_t clipped = 0;
-        for (size_t i = 0; i < e->nworkers; i++) clipped += e->clipped[i];
-        br_stage_count_saturated(stage, clipped);
         *at = e->next;
         e->next = NULL;
         inject_planner_give(s, e);
@@ -216,7 +188,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     const struct br_frame *in = io->in[0];
     struct br_frame *out = io->out[0];
     if (in == NULL) {
-        give_back(stage, s, UINT64_MAX);
+        give_back(s, UINT64_MAX);
         return BR_FINISHED;
     }
     uint64_t end = in->first + in->samples;
@@ -227,9 +199,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     out->complete = in->complete;
     out->missing = in->missing;
     if (!in->complete) memcpy(out->valid, in->valid, br_frame_cells(br_stage_input(stage, 0), in));
-    if (status == BR_OK && s->active != NULL) status = add(stage, s, in, out);
+    if (status == BR_OK && s->active != NULL) status = inject_add(stage, s, in, out);
     if (status != BR_OK) return status;
-    give_back(stage, s, end);
+    give_back(s, end);
     return BR_CONSUMED | BR_PRODUCED;
 }
 
@@ -277,9 +249,8 @@ static int stop(struct br_stage *stage, void *self)
     struct inject *s = self;
     inject_planner_stop(stage, s);
     free_events(s->active);
-    inject_adder_free(s->adder);
+    inject_adder_stop(stage, s);
     free(s->normal);
-    free(s->host);
     return BR_OK;
 }
 

@@ -8,16 +8,17 @@
 #ifndef BEAMRING_STAGES_INJECT_INJECT_H
 #define BEAMRING_STAGES_INJECT_INJECT_H
 
+#include "kernels/inject/inject.h"
 #include "runtime/stage.h"
 #include "stages/common/sky/burst.h"
+#include "stages/common/sky/towards.h"
 
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 enum {
-    INJECT_NOISE =
-        512, /* samples before a burst, in each channel, from which the inputs' noise is measured */
+    INJECT_NOISE = BR_INJECT_NOISE, /* samples before a burst, in each channel, that show the noise */
     INJECT_ID = 80,
     INJECT_PRODUCTS = 4 /* streams of beams for which S/N is predicted */
 };
@@ -25,9 +26,9 @@ enum {
 /* --- parameters --- */
 
 struct inject_burst {
+    struct br_towards towards; /* the first member: BR_TOWARDS_PARAMS */
     const char *id;
     int64_t sample, beam;
-    struct br_reals xy;
     double dm, width_s, scattering_s, fluence_s, snr, index, at_mhz;
 };
 
@@ -35,6 +36,7 @@ struct inject_schedule {
     double per_hour, radius;
     int64_t seed;
     struct br_ints beams;
+    struct br_maps towards;
     struct br_reals snr, dm, width_s, scattering_s, index;
 };
 
@@ -54,21 +56,29 @@ struct inject_event {
     char id[INJECT_ID], why[240];
     enum inject_state state;
     uint64_t sample; /* of the maximum at ref_mhz */
+    /* Where it comes from: from the beam's or the source's direction, until it is accepted. */
     double x, y, wanted_snr, fluence_s, index;
-    int64_t beam; /* whose direction it has; -1: none */
+    int64_t beam; /* -1: none */
+    struct sky_source source;
     struct burst_params burst;
     struct inject_gains *gains; /* NULL: all are 1 */
-    uint64_t begin, end;        /* base samples that it touches, with those before it that show the noise */
+    uint64_t begin, end;        /* base samples that it touches, with those before it that show the noise;
+                                 * known from the start */
 
     /* made when it is accepted; add.c */
     size_t nworkers;
     struct burst_maker *maker; /* [nworkers] */
     int64_t *first, *last;     /* [freq] base samples [first, last) that the burst has in each channel */
-    float *power;              /* [freq][pol][dish] sum of |E|^2 before it, over `measured` samples */
-    uint32_t *measured;        /* [freq] */
-    float *lost;               /* [freq][pol][dish] of the burst's energy, while the input was missing */
+    uint32_t *measured;        /* [freq] samples before it over which the noise is measured */
     double *full, *seen;       /* [freq][pol] energy of the burst; of this, while the channel was there */
-    uint64_t *clipped;         /* [nworkers] components that it took beyond the levels */
+    void *sums, *device;       /* br_inject_sums: of the host, and of a GPU where they are made there */
+    struct br_cuda *cuda;      /* on a GPU: of `device` */
+    void *stream;              /* on a GPU: of the stage */
+
+    /* of the host's sums, when it is over */
+    const uint32_t *power; /* [freq][pol][dish] sum of |E|^2 before it, over `measured` samples */
+    const uint64_t *lost;  /* [freq][pol][dish] of the burst's energy, while the input was missing, 2^-24 */
+    uint64_t clipped;      /* components that it took beyond the levels */
 };
 
 /* A stream of beams behind the stage. */
@@ -87,6 +97,7 @@ struct inject {
     size_t nchannels, npol, ndishes;
     double sample_s, top_mhz, low_mhz, high_mhz; /* the band; the centre of the highest channel */
     const struct br_stream *stream;
+    const struct apparent_site *site; /* NULL: not known, and nothing is followed */
     size_t nproducts;
     struct inject_product product[INJECT_PRODUCTS];
     int16_t *normal; /* [GAUSSIAN_ENTRIES] */
@@ -97,14 +108,14 @@ struct inject {
     struct inject_gains *gains;  /* of an update, until it is committed */
     struct inject_event *fresh;  /* of an update, until it is committed */
     struct inject_event *active; /* of the stage's thread: accepted, in order of `begin` */
-    uint8_t *host;               /* on a GPU: a frame in the host's memory */
     bool troubled;
 };
 
 /* --- plan.c: events from parameters --- */
 
-/* Checks what does not depend on the pipeline: errors are the stage's, at `bursts` or `schedule`. */
-int inject_check(struct br_stage *stage, const struct inject *s);
+/* Checks what does not depend on the pipeline, and finds the site. Errors are the stage's, at `bursts` or
+ * `schedule`. */
+int inject_check(struct br_stage *stage, struct inject *s);
 
 /* Events of the parameter `bursts`, in its order; NULL: there are none, or no memory (*failed). */
 struct inject_event *inject_events(const struct inject *s, bool *failed);
@@ -167,7 +178,8 @@ void inject_planner_add(struct inject *s, struct inject_event *events, uint64_t 
 void inject_planner_exchange(struct inject *s, struct inject_gains **gains);
 
 /* For a frame [first, end): the events that begin before `end`, as far as the ledger has them; from now on
- * none is accepted that does. Waits while the thread works, but not for a disk that hangs. */
+ * none is accepted that does. Waits for the thread only with events that are due, and not for a disk that
+ * hangs. */
 struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *s, uint64_t first,
                                          uint64_t end);
 
@@ -179,15 +191,27 @@ int inject_request(struct br_stage *stage, void *self, const char *what, const c
 
 /* --- add.c --- */
 
-/* NULL: no memory. */
-struct inject_adder *inject_adder_create(const struct inject *s, unsigned nworkers);
-void inject_adder_free(struct inject_adder *adder);
-size_t inject_adder_bytes(size_t ninputs, unsigned nworkers);
+/* For start and stop, and the memory between them: s->adder. Errors are the stage's. */
+int inject_adder_start(struct br_stage *stage, struct inject *s);
+void inject_adder_stop(struct br_stage *stage, struct inject *s);
+void inject_adder_memory(struct br_stage *stage, const struct inject *s, struct br_memory *memory);
 
-/* Adds what the events have in the frame's span to `data`, [time][freq][pol][dish] in the host's memory,
- * which begins with base sample `first`; `valid` is the frame's, NULL: complete. Returns a status. */
-int inject_add(struct br_stage *stage, struct inject *s, uint8_t *data, uint64_t first, uint64_t samples,
-               const uint8_t *valid);
+/* Adds what the active events have in the span of `in` to out->data, [time][freq][pol][dish] in the memory of
+ * the stage's frames. Enqueued on a GPU. Returns a status. */
+int inject_add(struct br_stage *stage, struct inject *s, const struct br_frame *in,
+               const struct br_frame *out);
+
+/* Zeroed sums of an event. False: no memory. */
+bool inject_sums_make(const struct inject *s, struct inject_event *event);
+void inject_sums_free(struct inject_event *event);
+
+/* When the stage has done with the event: takes its sums, on a GPU when that has done with it, too. Any
+ * thread. False with `why`: a GPU has failed. */
+bool inject_settle(const struct inject *s, struct inject_event *event, struct br_why *why);
+
+/* The share of a settled burst in a line (channel x polarisations + polarisation) for which a dish was
+ * there. */
+double inject_there(const struct inject *s, const struct inject_event *event, size_t line, size_t dish);
 
 /* In the ledger's words: "scheduled", ... */
 extern const char *const inject_state_name[INJECT_STATES];

@@ -79,6 +79,7 @@ static bool append(struct inject_planner *p, const char *text)
     if (p->fd >= 0 && done < length && done > 0 && ftruncate(p->fd, before) != 0) done = 0;
     pthread_mutex_lock(&p->mutex);
     p->disk_since = 0;
+    p->looks = 0;
     snprintf(p->trouble, sizeof p->trouble, "%s", why);
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->mutex);
@@ -93,8 +94,7 @@ static double mean_there(const struct inject *s, const struct inject_event *e)
     for (size_t line = 0; line < s->nchannels * s->npol; line++) {
         if (!(e->seen[line] > 0)) continue;
         for (size_t d = 0; d < s->ndishes; d++)
-            if (e->power[line * s->ndishes + d] > 0)
-                sum += 1 - (double)e->lost[line * s->ndishes + d] / e->seen[line];
+            if (e->power[line * s->ndishes + d] > 0) sum += inject_there(s, e, line, d);
         all += (double)s->ndishes;
     }
     return all > 0 ? sum / all : 0;
@@ -159,6 +159,11 @@ static char *describe(const struct inject_planner *p, const struct inject_event 
     /* JSON has no NaN: a beam below the horizon has no direction */
     if (!isnan(e->x)) json_object_set_new(o, "xy", json_pack("[ff]", e->x, e->y));
     if (e->beam >= 0) json_object_set_new(o, "beam", json_integer(e->beam));
+    if (e->source.kind == SKY_RADEC)
+        json_object_set_new(o, "radec_deg",
+                            json_pack("[ff]", e->source.ra * 180 / M_PI, e->source.dec * 180 / M_PI));
+    if (e->source.kind == SKY_SUN || e->source.kind == SKY_MOON)
+        json_object_set_new(o, "name", json_string(e->source.kind == SKY_SUN ? "sun" : "moon"));
     if (!isnan(e->wanted_snr)) json_object_set_new(o, "wanted_snr", json_real(e->wanted_snr));
     if (e->why[0] != '\0') json_object_set_new(o, "why", json_string(e->why));
     if (e->full != NULL) {
@@ -166,11 +171,9 @@ static char *describe(const struct inject_planner *p, const struct inject_event 
         json_object_set_new(o, "end_sample", json_integer((json_int_t)e->end));
     }
     if (e->state == INJECT_INJECTED || e->state == INJECT_PARTLY) {
-        uint64_t clipped = 0;
-        for (size_t i = 0; i < e->nworkers; i++) clipped += e->clipped[i];
         json_object_set_new(o, "added", rounded(ledger_share_added(s, e)));
         json_object_set_new(o, "inputs", rounded(mean_there(s, e)));
-        json_object_set_new(o, "clipped", json_integer((json_int_t)clipped));
+        json_object_set_new(o, "clipped", json_integer((json_int_t)e->clipped));
         json_object_set_new(o, "beams", predicted(s, e));
     }
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;

@@ -13,32 +13,46 @@
 #define MAX_FLUX   4.0
 #define MAX_SPAN_S 3600.0 /* of a burst's sweep over the band */
 
-static double sum_of_squares(const double *xy)
+/* Right ascensions that are plain numbers, and directions that move with the sky. */
+struct followed {
+    size_t said, count;
+};
+
+static bool check_direction(const struct br_towards *towards, struct followed *followed, char *text,
+                            size_t size)
 {
-    return xy[0] * xy[0] + xy[1] * xy[1];
+    struct br_error error = {0};
+    struct sky_source source;
+    bool good = br_towards_source(towards, &source, &followed->said, &error) == BR_OK;
+    if (!good) snprintf(text, size, "%.180s", error.text);
+    followed->count += good && source.kind != SKY_FIXED;
+    return good;
 }
 
-static int check_burst(struct br_stage *stage, const struct inject *s, const struct inject_burst *b, size_t i)
+static int check_burst(struct br_stage *stage, const struct inject *s, const struct inject_burst *b, size_t i,
+                       struct followed *followed)
 {
     char text[200] = "";
-    int directions = (b->xy.count > 0) + (b->beam >= 0), strengths = !isnan(b->fluence_s) + !isnan(b->snr);
+    const struct br_towards *t = &b->towards;
+    int directions = (t->xy.count > 0) + (t->azel.count > 0) + (t->radec.count > 0 || t->name != NULL) +
+                     (b->beam >= 0),
+        strengths = !isnan(b->fluence_s) + !isnan(b->snr);
     if (b->id[0] == '\0' || strlen(b->id) >= INJECT_ID)
         snprintf(text, sizeof text, "the id has %zu characters; expected 1 to %d", strlen(b->id),
                  INJECT_ID - 1);
     else if (directions != 1)
-        snprintf(text, sizeof text, "%s of xy and beam; expected exactly one",
-                 directions ? "it has both" : "it has none");
+        snprintf(text, sizeof text, "it has %s of xy, azel, radec, name and beam; expected exactly one",
+                 directions ? "more than one" : "none");
     else if (strengths != 1)
         snprintf(text, sizeof text, "%s of fluence_s and snr; expected exactly one",
                  strengths ? "it has both" : "it has none");
-    else if (b->xy.count > 0 && sum_of_squares(b->xy.value) > 1)
-        snprintf(text, sizeof text, "direction (%g, %g) is below the horizon; expected x^2 + y^2 <= 1",
-                 b->xy.value[0], b->xy.value[1]);
     else if (b->at_mhz != 0 && (b->at_mhz < s->low_mhz || b->at_mhz > s->high_mhz))
         snprintf(text, sizeof text, "at_mhz %.9g is outside the band; expected %.9g to %.9g", b->at_mhz,
                  s->low_mhz, s->high_mhz);
     else if (b->width_s < s->sample_s)
         snprintf(text, sizeof text, "width_s %.6g is less than one sample, %.6g s", b->width_s, s->sample_s);
+    else if (b->beam < 0)
+        check_direction(t, followed, text, sizeof text);
     if (text[0] != '\0')
         return br_stage_fail_at(stage, "bursts", "number %zu ('%.80s'): %s", i + 1, b->id, text);
     const struct inject_burst *all = s->bursts.value;
@@ -80,6 +94,16 @@ static void span(const struct burst_params *burst, double *before, double *after
     }
 }
 
+/* Needs its sample. False: it would begin before sample 0. */
+static bool take_span(struct inject_event *e)
+{
+    double before, after;
+    span(&e->burst, &before, &after);
+    e->begin = before <= (double)e->sample ? e->sample - (uint64_t)before : 0;
+    e->end = after < 0x1p62 ? e->sample + (uint64_t)after : UINT64_MAX;
+    return before <= (double)e->sample;
+}
+
 double inject_slot(const struct inject *s)
 {
     return 3600 / s->schedule->per_hour / s->sample_s;
@@ -93,9 +117,16 @@ double inject_lead(const struct inject *s)
     return before;
 }
 
-static int check_schedule(struct br_stage *stage, const struct inject *s)
+static int check_schedule(struct br_stage *stage, const struct inject *s, struct followed *followed)
 {
     const struct inject_schedule *p = s->schedule;
+    const struct br_towards *towards = p->towards.value;
+    char text[200];
+    if (p->towards.count > 0 && p->beams.count > 0)
+        return br_stage_fail_at(stage, "schedule", "it has both of beams and towards; expected one of them");
+    for (size_t i = 0; i < p->towards.count; i++)
+        if (!check_direction(&towards[i], followed, text, sizeof text))
+            return br_stage_fail_at(stage, "schedule", "towards[%zu]: %s", i, text);
     const struct br_reals *ranges[] = {&p->snr, &p->dm, &p->width_s, &p->scattering_s, &p->index};
     static const char *const names[] = {"snr", "dm", "width_s", "scattering_s", "index"};
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
@@ -117,14 +148,19 @@ static int check_schedule(struct br_stage *stage, const struct inject *s)
     return BR_OK;
 }
 
-int inject_check(struct br_stage *stage, const struct inject *s)
+int inject_check(struct br_stage *stage, struct inject *s)
 {
     const struct inject_burst *b = s->bursts.value;
-    for (size_t i = 0; i < s->bursts.count; i++) {
-        int status = check_burst(stage, s, &b[i], i);
-        if (status != BR_OK) return status;
-    }
-    return s->schedule != NULL ? check_schedule(stage, s) : BR_OK;
+    struct followed followed = {0, 0};
+    int status = BR_OK;
+    for (size_t i = 0; i < s->bursts.count && status == BR_OK; i++)
+        status = check_burst(stage, s, &b[i], i, &followed);
+    const char *at = followed.count > 0 ? "bursts" : "schedule";
+    if (status == BR_OK && s->schedule != NULL) status = check_schedule(stage, s, &followed);
+    if (status == BR_OK) status = br_stage_site(stage, at, s->stream->telescope, &s->site);
+    return status == BR_OK && followed.count > 0
+               ? br_stage_follows(stage, at, s->site, followed.said, s->stream->epoch_ns)
+               : status;
 }
 
 /* --- events --- */
@@ -156,6 +192,13 @@ static void name_event(struct inject_event *e, const char *id)
     e->burst.seed ^= (uint64_t)hash << 32;
 }
 
+/* The direction has been checked. Its name belongs to the parameters, which an event may outlive. */
+static void take_source(struct inject_event *e, const struct br_towards *towards)
+{
+    br_towards_source(towards, &e->source, NULL, NULL);
+    e->source.name = NULL;
+}
+
 struct inject_event *inject_events(const struct inject *s, bool *failed)
 {
     const struct inject_burst *b = s->bursts.value;
@@ -167,8 +210,9 @@ struct inject_event *inject_events(const struct inject *s, bool *failed)
         if (*failed) return list;
         name_event(e, b[i].id);
         e->sample = (uint64_t)b[i].sample;
+        take_span(e);
         e->beam = b[i].beam;
-        if (b[i].xy.count > 0) e->x = b[i].xy.value[0], e->y = b[i].xy.value[1];
+        if (e->beam < 0) take_source(e, &b[i].towards);
         e->wanted_snr = b[i].snr;
         e->fluence_s = b[i].fluence_s;
         e->index = b[i].index;
@@ -202,6 +246,7 @@ struct inject_event *inject_draw(const struct inject *s, uint64_t k)
     if (e == NULL) return NULL;
     /* Anywhere in its slot, but with the whole sweep in it, so that two never overlap. */
     e->sample = (uint64_t)((double)k * slot + before + uniform(s, k, 3) * (slot - before - after));
+    take_span(e);
     char id[INJECT_ID];
     snprintf(id, sizeof id, "%" PRId64 "-%" PRId64, p->seed,
              br_stream_time_ns(s->stream, e->sample) / 1000000);
@@ -210,11 +255,17 @@ struct inject_event *inject_draw(const struct inject *s, uint64_t k)
     e->fluence_s = NAN;
     e->index = p->index.value[0] + (most(&p->index) - p->index.value[0]) * uniform(s, k, 5);
     size_t nbeams = s->nproducts > 0 ? s->product[0].stream->nbeams : 0,
-           choices = p->beams.count > 0 ? p->beams.count : nbeams,
+           choices = p->towards.count > 0 ? p->towards.count
+                     : p->beams.count > 0 ? p->beams.count
+                                          : nbeams,
            choice = (size_t)(uniform(s, k, 6) * (double)choices);
-    e->beam = p->beams.count > 0 ? p->beams.value[choice] : nbeams > 0 ? (int64_t)choice : -1;
+    e->beam = -1;
+    if (p->towards.count > 0)
+        take_source(e, (const struct br_towards *)p->towards.value + choice);
+    else if (choices > 0)
+        e->beam = p->beams.count > 0 ? p->beams.value[choice] : (int64_t)choice;
     double r = p->radius * sqrt(uniform(s, k, 7)), angle = 2 * M_PI * uniform(s, k, 8);
-    e->x = r * cos(angle); /* from the beam, until it is accepted */
+    e->x = r * cos(angle);
     e->y = r * sin(angle);
     return e;
 }
@@ -270,38 +321,55 @@ static bool take_strength(const struct inject *s, struct inject_event *e)
 
 static bool take_memory(const struct inject *s, struct inject_event *e, unsigned nworkers)
 {
-    size_t C = s->nchannels, lines = C * s->npol, inputs = lines * s->ndishes,
-           length = burst_length(&e->burst);
+    size_t C = s->nchannels, lines = C * s->npol, length = burst_length(&e->burst);
     e->maker = calloc(nworkers, sizeof *e->maker);
-    e->clipped = calloc(nworkers, sizeof *e->clipped);
     e->first = calloc(C, sizeof *e->first);
     e->last = calloc(C, sizeof *e->last);
-    e->power = calloc(inputs, sizeof *e->power);
     e->measured = calloc(C, sizeof *e->measured);
-    e->lost = calloc(inputs, sizeof *e->lost);
     e->full = calloc(lines, sizeof *e->full);
     e->seen = calloc(lines, sizeof *e->seen);
-    bool good = e->maker != NULL && e->clipped != NULL && e->first != NULL && e->last != NULL &&
-                e->power != NULL && e->measured != NULL && e->lost != NULL && e->full != NULL &&
-                e->seen != NULL;
+    bool good = e->maker != NULL && e->first != NULL && e->last != NULL && e->measured != NULL &&
+                e->full != NULL && e->seen != NULL && inject_sums_make(s, e);
     for (unsigned i = 0; good && i < nworkers; i++, e->nworkers++)
         good = burst_maker_create(&e->maker[i], length);
     return good;
 }
 
+static bool point_at_beam(const struct inject *s, struct inject_event *e)
+{
+    size_t count = s->nproducts > 0 ? s->product[0].stream->nbeams : 0;
+    if ((uint64_t)e->beam >= count)
+        return refuse(e, "there is no beam %" PRId64 ": the pipeline has %zu", e->beam, count);
+    struct br_beam *beams = inject_beams(&s->product[0], e->sample);
+    if (beams == NULL) return refuse(e, "no memory for it");
+    e->x += beams[e->beam].x;
+    e->y += beams[e->beam].y;
+    free(beams);
+    return !isnan(e->x) || refuse(e, "beam %" PRId64 " is below the horizon", e->beam);
+}
+
+/* Where the source stands when the maximum arrives. */
+static bool point_at_source(const struct inject *s, struct inject_event *e)
+{
+    struct br_beam there = {e->source.x, e->source.y};
+    struct br_error error = {0};
+    double up = 1;
+    if (e->source.kind != SKY_FIXED && apparent_places(s->site, br_stream_time_ns(s->stream, e->sample),
+                                                       &e->source, 1, &there, &up, &error) != BR_OK)
+        return refuse(e, "%.200s", error.text);
+    if (!(up > 0)) {
+        e->x = e->y = NAN;
+        return refuse(e, "its direction is below the horizon then: altitude %.1f degrees",
+                      asin(up) * 180 / M_PI);
+    }
+    e->x += there.x;
+    e->y += there.y;
+    return true;
+}
+
 bool inject_accept(const struct inject *s, struct inject_event *e, unsigned nworkers)
 {
-    if (e->beam >= 0) {
-        size_t count = s->nproducts > 0 ? s->product[0].stream->nbeams : 0;
-        if ((uint64_t)e->beam >= count)
-            return refuse(e, "there is no beam %" PRId64 ": the pipeline has %zu", e->beam, count);
-        struct br_beam *beams = inject_beams(&s->product[0], e->sample);
-        if (beams == NULL) return refuse(e, "no memory for it");
-        e->x += beams[e->beam].x;
-        e->y += beams[e->beam].y;
-        free(beams);
-        if (isnan(e->x)) return refuse(e, "beam %" PRId64 " is below the horizon", e->beam);
-    }
+    if (!(e->beam >= 0 ? point_at_beam(s, e) : point_at_source(s, e))) return false;
     if (!(e->x * e->x + e->y * e->y <= 1))
         return refuse(e, "direction (%g, %g) is below the horizon", e->x, e->y);
     double before, after;
@@ -309,9 +377,7 @@ bool inject_accept(const struct inject *s, struct inject_event *e, unsigned nwor
     if (!((before + after) * s->sample_s <= MAX_SPAN_S))
         return refuse(e, "its sweep over the band takes %.3g s; expected at most %g",
                       (before + after) * s->sample_s, MAX_SPAN_S);
-    if (before > (double)e->sample) return refuse(e, "it would begin before sample 0");
-    e->begin = e->sample - (uint64_t)before;
-    e->end = e->sample + (uint64_t)after;
+    if (!take_span(e)) return refuse(e, "it would begin before sample 0");
     if (!take_strength(s, e)) return false;
     if (!take_memory(s, e, nworkers)) return refuse(e, "no memory for it");
     for (size_t c = 0; c < s->nchannels; c++) {
@@ -359,14 +425,12 @@ void inject_event_free(struct inject_event *e)
 {
     if (e == NULL) return;
     inject_gains_leave(e->gains);
+    inject_sums_free(e);
     for (size_t i = 0; i < e->nworkers; i++) burst_maker_free(&e->maker[i]);
     free(e->maker);
-    free(e->clipped);
     free(e->first);
     free(e->last);
-    free(e->power);
     free(e->measured);
-    free(e->lost);
     free(e->full);
     free(e->seen);
     free(e);

@@ -4,15 +4,18 @@
 #include "runtime/stage_updates.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 100 };
+/* A disk that does not answer is not waited for any more after so many looks. Looks are counted, not seconds:
+ * a process that stands still does not look. */
+enum { LOOK_MS = 100, MOST_LOOKS = 10 };
 #define AHEAD_S     10.0         /* of stream for which the schedule is planned */
-#define PATIENCE_NS 10000000000u /* a disk that does not answer for longer is not waited for */
+#define PATIENCE_NS 10000000000u /* a disk that does not answer for longer is told of, and left at the end */
 #define END_S       5            /* between looks at the thread at the end of the run */
 
 /* --- planning --- */
@@ -95,6 +98,12 @@ static void plan(struct inject_planner *p, struct inject_event *e)
 /* Settles the state of an event with which the stage has done, and tells of it. */
 static void conclude(struct inject_planner *p, struct inject_event *e)
 {
+    struct br_why why;
+    if (!inject_settle(p->s, e, &why)) { /* the run fails; the ledger's last line stays `scheduled` */
+        br_stage_warn(p->stage, "what became of injection '%s' is not known: %s", e->id, why.text);
+        inject_event_free(e);
+        return;
+    }
     double added = ledger_share_added(p->s, e);
     if (added > 0)
         e->state = added > 1 - 1e-6 ? INJECT_INJECTED : INJECT_PARTLY;
@@ -106,6 +115,7 @@ static void conclude(struct inject_planner *p, struct inject_event *e)
     ledger_tell(p, e);
     if (e->state == INJECT_REFUSED) br_stage_warn(p->stage, "injection '%s' is refused: %s", e->id, e->why);
     pthread_mutex_lock(&p->mutex);
+    p->clipped += e->clipped;
     close_open(p, e->id);
     pthread_mutex_unlock(&p->mutex);
     inject_event_free(e);
@@ -114,8 +124,22 @@ static void conclude(struct inject_planner *p, struct inject_event *e)
 /* The end of the stream for which all events are planned. */
 static uint64_t planned(const struct inject_planner *p)
 {
-    if (p->inbox != NULL || p->busy) return 0;
-    return p->s->schedule == NULL ? UINT64_MAX : (uint64_t)((double)p->slot * inject_slot(p->s));
+    uint64_t end = p->busy;
+    for (const struct inject_event *e = p->inbox; e != NULL; e = e->next)
+        if (e->begin < end) end = e->begin;
+    double slot = p->s->schedule != NULL ? (double)p->slot * inject_slot(p->s) : INFINITY;
+    return slot < (double)end ? (uint64_t)slot : end;
+}
+
+/* Waits until it is told of a change, for at most some ms. False: it was not. */
+static bool wait_for_change(struct inject_planner *p, long ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+    return pthread_cond_timedwait(&p->changed, &p->mutex, &until) == 0;
 }
 
 static struct inject_event *pop(struct inject_event **list)
@@ -157,21 +181,19 @@ static void *run(void *arg)
         if (over == NULL && fresh == NULL && !again) {
             pthread_cond_broadcast(&p->changed);
             if (p->quit) break;
-            struct timespec until;
-            clock_gettime(CLOCK_REALTIME, &until);
-            until.tv_sec++;
             if (unsaved)
-                pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+                wait_for_change(p, 1000);
             else
                 pthread_cond_wait(&p->changed, &p->mutex);
         }
-        p->busy = fresh != NULL;
+        if (fresh != NULL) p->busy = fresh->begin;
         pthread_mutex_unlock(&p->mutex);
         if (over != NULL) conclude(p, over);
         if (fresh != NULL) plan(p, fresh);
         if (unsaved) ledger_save_rest(p);
         pthread_mutex_lock(&p->mutex);
-        p->busy = false;
+        p->busy = UINT64_MAX;
+        if (fresh != NULL) pthread_cond_broadcast(&p->changed);
     }
     while (p->accepted != NULL) {
         struct inject_event *e = pop(&p->accepted);
@@ -204,8 +226,13 @@ int inject_planner_start(struct br_stage *stage, struct inject *s)
     p->fd = ledger_open(s->ledger, p->trouble, sizeof p->trouble);
     if (p->fd < 0) br_stage_warn(stage, "%s: injections are refused until it can be written", p->trouble);
     ledger_read(stage, p, s->ledger);
+    p->busy = UINT64_MAX;
     pthread_mutex_init(&p->mutex, NULL);
-    pthread_cond_init(&p->changed, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->changed, &clock);
+    pthread_condattr_destroy(&clock);
     p->has_thread = pthread_create(&p->thread, NULL, run, p) == 0;
     return p->has_thread ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "no thread for the ledger");
 }
@@ -242,6 +269,7 @@ void inject_planner_stop(struct br_stage *stage, struct inject *s)
         pthread_mutex_destroy(&p->mutex);
         pthread_cond_destroy(&p->changed);
     }
+    br_stage_count_saturated(stage, p->clipped);
     if (p->nunsaved > 0)
         br_stage_warn(stage, "%zu lines of the ledger are lost: %s", p->nunsaved, p->trouble);
     if (p->fd >= 0) close(p->fd);
@@ -306,14 +334,9 @@ struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *
     bool wake = !p->started || slot_is_due(p);
     p->started = true;
     if (wake) pthread_cond_broadcast(&p->changed);
-    while (planned(p) < end) {
-        if (p->disk_since != 0 && br_clock_ns() - p->disk_since > PATIENCE_NS) break;
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOOK_MS * 1000000;
-        if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+    while (planned(p) < end && p->looks < MOST_LOOKS) {
         br_stage_waits_for(stage, "the ledger");
-        pthread_cond_timedwait(&p->changed, &p->mutex, &until);
+        if (!wait_for_change(p, LOOK_MS) && p->disk_since != 0) p->looks++;
         br_stage_waits_for(stage, NULL);
     }
     if (p->position < end) p->position = end;
@@ -321,13 +344,15 @@ struct inject_event *inject_planner_take(struct br_stage *stage, struct inject *
     while (*at != NULL && (*at)->begin < end) at = &(*at)->next;
     p->accepted = *at;
     *at = NULL;
-    bool troubled = p->trouble[0] != '\0' || p->disk_since != 0;
-    const char *trouble = !troubled               ? NULL
+    bool hangs =
+        p->looks == MOST_LOOKS || (p->disk_since != 0 && br_clock_ns() - p->disk_since > PATIENCE_NS);
+    const char *trouble = hangs ? "the ledger's disk does not answer: injections are refused"
                           : p->trouble[0] != '\0' ? p->trouble
-                                                  : "the ledger's disk does not answer";
-    if (trouble != NULL && p->disk_since != 0 && br_clock_ns() - p->disk_since < PATIENCE_NS) trouble = NULL;
+                                                  : NULL;
     if (trouble != NULL || s->troubled) br_stage_trouble(stage, trouble);
     s->troubled = trouble != NULL;
+    br_stage_count_saturated(stage, p->clipped);
+    p->clipped = 0;
     pthread_mutex_unlock(&p->mutex);
     return list;
 }

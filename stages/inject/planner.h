@@ -30,15 +30,18 @@ struct inject_planner {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool has_thread, started, quit, busy, over;
-    uint64_t position;             /* no event is accepted that begins before it */
-    uint64_t wanted;               /* the end of the frame for which the stage asks */
-    uint64_t slot;                 /* of the schedule, the next one */
-    struct inject_gains *gains;    /* that hold */
-    struct inject_event *inbox;    /* new ones */
+    bool has_thread, started, quit;
+    uint64_t busy;              /* the first sample of the event that the thread works at; UINT64_MAX: none */
+    uint64_t position;          /* no event is accepted that begins before it */
+    uint64_t wanted;            /* the end of the frame for which the stage asks */
+    uint64_t slot;              /* of the schedule, the next one */
+    struct inject_gains *gains; /* that hold */
+    struct inject_event *inbox; /* new ones */
     struct inject_event *accepted; /* for the stage's thread, in order of `begin` */
     struct inject_event *finished; /* from the stage's thread */
+    uint64_t clipped;              /* by events that are over, not counted by the stage yet */
     uint64_t disk_since;           /* when the thread began to wait for the disk; 0: it does not */
+    unsigned looks;                /* how often the stage has looked since, with an event that is due */
     char trouble[200];             /* why the ledger cannot be written; "": it can */
     struct open open[INJECT_OPEN];
     size_t nopen;

@@ -82,13 +82,12 @@ static double ratio(const struct inject *s, const struct inject_event *e, size_t
     double signal = 0, noise = 0, f = s->stream->freq_mhz[c];
     for (size_t p = 0; p < s->npol; p++) {
         size_t line = c * s->npol + p, alive = 0;
-        const float *power = measured ? e->power + line * s->ndishes : NULL,
-                    *lost = measured ? e->lost + line * s->ndishes : NULL;
+        const uint32_t *power = measured ? e->power + line * s->ndishes : NULL;
         double re = 0, im = 0, M = 0, P = 0;
         for (size_t d = 0; d < s->ndishes; d++) {
             double inverse[2], gain;
-            if (!inject_gain(s, e, c, p, d, inverse, &gain) || (measured && power[d] <= 0)) continue;
-            double there = measured && e->seen[line] > 0 ? 1 - (double)lost[d] / e->seen[line] : 1;
+            if (!inject_gain(s, e, c, p, d, inverse, &gain) || (measured && power[d] == 0)) continue;
+            double there = measured ? inject_there(s, e, line, d) : 1;
             double one = measured ? (double)power[d] / e->measured[c] : TYPICAL;
             double phase = PHASE(br_sky_cycles(BR_SIDEBAND_UPPER, f, t->position[d], e->x, e->y) -
                                  br_sky_cycles(BR_SIDEBAND_UPPER, f, t->position[d], x, y));

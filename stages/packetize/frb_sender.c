@@ -1,4 +1,5 @@
 /* packetize, format frb-node: see formats/frb_node/send.h. */
+#include "formats/common/axes.h"
 #include "formats/common/fileio.h"
 #include "formats/frb_node/channel_lock.h"
 #include "formats/frb_node/send.h"
@@ -84,8 +85,7 @@ static int configure(struct br_stage *stage, struct packetize *p)
     const struct br_stream *in = br_stage_input(stage, 0);
     const struct br_array *a = &in->array;
     char text[160];
-    bool fits = a->naxes == 3 && a->dtype == BR_INT4 && br_array_axis(a, "beam") == 0 &&
-                br_array_axis(a, "freq") == 1 && br_array_axis(a, "time") == 2 && in->side.naxes == 3;
+    bool fits = a->dtype == BR_INT4 && axes_are(a, "beam,freq,time") && in->side.naxes == 3;
     if (!fits || a->axis[2].length != FRB_NODE_STEPS)
         return br_stage_fail(stage, BR_E_INVALID,
                              "its input is %s%s; frb-node sends int4 [beam][freq][time 256] with scales: put "

@@ -1,5 +1,6 @@
 /* packetize, format chime-l0: see formats/chime_l0/send.h and l0_encode.h. */
 #include "formats/chime_l0/send.h"
+#include "formats/common/axes.h"
 #include "stages/common/stage/blocks.h"
 #include "stages/common/stage/shape.h"
 #include "stages/packetize/l0_encode.h"
@@ -65,8 +66,7 @@ static int configure(struct br_stage *stage, struct packetize *p)
     const struct br_stream *in = br_stage_input(stage, 0);
     const struct br_array *a = &in->array;
     char text[160];
-    if (a->naxes != 3 || (a->dtype != BR_F16 && a->dtype != BR_F32) || br_array_axis(a, "freq") != 0 ||
-        br_array_axis(a, "time") != 1 || br_array_axis(a, "beam") != 2)
+    if ((a->dtype != BR_F16 && a->dtype != BR_F32) || !axes_are(a, "freq,time,beam"))
         return br_stage_fail(
             stage, BR_E_INVALID,
             "its input is %s; chime-l0 sends f16 or f32 [freq][time][beam] (frb_beams makes it), "

@@ -6,6 +6,7 @@
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/format.h"
 #include "stages/common/stage/made_with.h"
+#include "stages/common/stage/packet.h"
 #include "stages/packetize_description.h"
 
 #include <string.h>
@@ -21,7 +22,6 @@ static const struct br_param destination_fields[] = {
           .min = 0, .max = 1 << 24),
     {0},
 };
-static const char *const orders[] = {"pol_dish", "dish_pol", NULL};
 static const struct br_param params[] = {
     PARAM(CHOICE, struct packetize, format, "what the receivers speak", .required = true,
           .choices = format_choices),
@@ -115,7 +115,7 @@ static const struct br_param params[] = {
           .max = PACKET_MAX_IDS - 1, .formats = "packets"),
     PARAM(CHOICE, struct packetize, order,
           "what the number of an input means, as in unpack: pol x dishes + dish, or dish x pols + pol",
-          .def = "pol_dish", .choices = orders, .formats = "packets"),
+          .def = "pol_dish", .choices = packet_orders, .formats = "packets"),
     PARAM(INTS, struct packetize, positions,
           "for each input pol x dishes + dish, as in unpack; -1: it is not a dish and sends zero samples",
           .min = -1, .max = 1 << 24, .formats = "packets"),

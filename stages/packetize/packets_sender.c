@@ -31,7 +31,6 @@ struct packets_sender {
     struct packet_description *description;
     struct packet_layout layout;
     uint8_t code[256];       /* int4x2 -> the packets' coding */
-    size_t *payload_input;   /* [packet_inputs] offset in a payload */
     const int64_t *position; /* [ninputs] in E[pol][dish]; -1: the input is not a dish, and sends zeros */
     size_t field_inputs;     /* pol x dish */
     struct queue *queue;     /* [destinations] */
@@ -59,39 +58,18 @@ static int take_positions(struct br_stage *stage, const struct packetize *p, str
 {
     const struct packet_layout *l = &s->layout;
     const struct br_array *in = &br_stage_input(stage, 0)->array;
-    size_t npol = br_array_length(in, "pol"), ndish = br_array_length(in, "dish");
-    bool given = p->positions.count > 0, swapped = strcmp(p->order, "dish_pol") == 0;
+    const struct packet_places places = {p->positions, p->order, br_array_length(in, "pol"),
+                                         br_array_length(in, "dish")};
     char text[160];
-    s->field_inputs = npol * ndish;
-    if (br_stage_given(stage, "order") && (l->npol > 0 || given))
-        return br_stage_fail_at(stage, "order", "%s",
-                                given ? "`positions` says already where every input goes"
-                                      : "the packets say themselves which polarisation an input has");
-    if (given && p->positions.count != l->ninputs)
-        return br_stage_fail_at(stage, "positions", "%zu positions; expected one for each of %zu inputs",
-                                p->positions.count, l->ninputs);
-    if (!given && s->field_inputs != l->ninputs)
+    s->field_inputs = places.npol * places.ndish;
+    if (p->positions.count == 0 && s->field_inputs != l->ninputs)
         return br_stage_fail(
             stage, BR_E_INVALID,
             "its input is %s, but the packets of %zu sources and %zu streams have %zu channels "
             "and %zu inputs; give `positions`, one for each input, -1 for those that are not a dish",
             br_array_format(in, text, sizeof text), l->nsources, l->nstreams, l->nchannels, l->ninputs);
-    int64_t *position = br_stage_alloc(stage, l->ninputs * sizeof *position);
-    bool *seen = br_stage_alloc(stage, s->field_inputs * sizeof *seen);
-    for (size_t i = 0; i < l->ninputs; i++) {
-        position[i] = given                     ? p->positions.value[i]
-                      : swapped && l->npol == 0 ? (int64_t)(i % npol * ndish + i / npol)
-                                                : (int64_t)l->position[i];
-        if (position[i] < 0) continue;
-        if ((size_t)position[i] >= s->field_inputs || seen[position[i]])
-            return br_stage_fail_at(stage, "positions",
-                                    "input %zu is at position %" PRId64 "; expected different ones below %zu "
-                                    "polarisations x %zu dishes, or -1",
-                                    i, position[i], npol, ndish);
-        seen[position[i]] = true;
-    }
-    s->position = position;
-    return BR_OK;
+    s->position = packet_place_inputs(stage, l, &places);
+    return s->position != NULL ? BR_OK : BR_E_INVALID;
 }
 
 static int configure(struct br_stage *stage, struct packetize *p)
@@ -171,11 +149,8 @@ static int start(struct br_stage *stage, struct packetize *p)
     s->pitch = (packet_header_length(s->description) + 63) / 64 * 64;
     s->queue = calloc(n, sizeof *s->queue);
     s->count = calloc(l->nsources, sizeof *s->count);
-    s->payload_input = calloc(l->packet_inputs, sizeof *s->payload_input);
-    if (s->queue == NULL || s->count == NULL || s->payload_input == NULL)
-        return br_no_memory(stage, l->ninputs);
+    if (s->queue == NULL || s->count == NULL) return br_no_memory(stage, l->ninputs);
     for (size_t i = 0; i < n; i++) s->queue[i].fd = -1;
-    for (size_t i = 0; i < l->packet_inputs; i++) s->payload_input[i] = l->input_offset[i];
     for (size_t i = 0; i < n && status == BR_OK; i++) status = open_queue(stage, p, i);
     return status;
 }
@@ -265,7 +240,7 @@ static void fill_payload(const struct packets_sender *s, size_t source, size_t s
             const uint8_t *from = in + (t * l->nchannels + f) * s->field_inputs;
             uint8_t *to = payload + (l->channel_offset[f] - before) + t * l->time_stride;
             for (size_t i = 0; i < l->packet_inputs; i++)
-                to[s->payload_input[i]] = position[i] < 0 ? l->fill : s->code[from[position[i]]];
+                to[l->input_offset[i]] = position[i] < 0 ? l->fill : s->code[from[position[i]]];
         }
     }
 }
@@ -403,7 +378,6 @@ static int stop(struct br_stage *stage, struct packetize *p)
     }
     free(s->queue);
     free(s->count);
-    free(s->payload_input);
     return BR_OK;
 }
 

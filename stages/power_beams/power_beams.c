@@ -18,8 +18,8 @@ enum { FRAME_BYTES = 32 << 20 }; /* frames stay below this when they hold more t
 #define LARGEST_WEIGHT (127 + M_SQRT1_2)
 
 struct power_beams {
-    struct br_coherent coherent;
-    int64_t integrate, frame; /* parameters */
+    struct br_coherent coherent; /* first: see br_coherent_prepare */
+    int64_t integrate, frame;    /* parameters */
     double threshold;
     const char *incoherent;
 
@@ -133,10 +133,9 @@ static int configure(struct br_stage *stage, void *self)
     status = choose_scale(stage, pb);
     if (status != BR_OK) return status;
 
-    struct br_error error = {0};
     size_t lengths[3] = {in->nchannels, pb->nblocks, pb->columns};
-    if (br_array_init(&out->array, BR_F16, "freq,time,beam", lengths, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    status = br_output_array(stage, out, BR_F16, "freq,time,beam", lengths);
+    if (status != BR_OK) return status;
     out->frame_samples = pb->nblocks * pb->block;
     for (unsigned z = 0; z < out->nzones; z++) out->zone[z].downsample = (unsigned)pb->block;
     out->scale = ldexp(1, c->params.log2_scale);
@@ -265,29 +264,6 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return status != BR_OK ? status : result;
 }
 
-/* --- new weights --- */
-
-static int prepare(struct br_stage *stage, void *fresh, const void *self)
-{
-    const struct power_beams *now = self;
-    struct power_beams *pb = fresh;
-    return br_coherent_prepare(stage, &pb->coherent, &now->coherent);
-}
-
-static void commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
-{
-    (void)stage, (void)sample;
-    struct power_beams *pb = self, *with = fresh;
-    br_coherent_commit(&pb->coherent, &with->coherent);
-}
-
-static void discard(struct br_stage *stage, void *fresh)
-{
-    (void)stage;
-    struct power_beams *pb = fresh;
-    br_coherent_discard(&pb->coherent);
-}
-
 static const char *const updates[] = {"weights", "beams", "gains", NULL};
 
 static int stop(struct br_stage *stage, void *self)
@@ -301,4 +277,5 @@ static int stop(struct br_stage *stage, void *self)
 STAGE_EXPORT(power_beams, struct power_beams,
              "the power of coherent beams of any array, summed over polarisation and time", .inputs = inputs,
              .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_COMMITS, .memory = memory,
-             .updates = updates, .prepare = prepare, .commit = commit, .discard = discard);
+             .updates = updates, .prepare = br_coherent_prepare, .commit = br_coherent_commit,
+             .discard = br_coherent_discard);

@@ -92,7 +92,6 @@ static int configure(struct br_stage *stage, void *self)
     struct quantize *q = self;
     const struct br_stream *in = br_stage_input(stage, 0);
     struct br_stream *out = br_stage_output(stage, 0);
-    struct br_error error = {0};
     int status =
         br_expect_input(stage, 1u << BR_F16, "freq,time,beam", "f16 [freq][time][beam] (frb_beams makes it)");
     if (status != BR_OK) return status;
@@ -110,9 +109,8 @@ static int configure(struct br_stage *stage, void *self)
     status = choose_statistics(stage, q, in);
     if (status != BR_OK) return status;
     size_t lengths[3] = {q->nbeams, q->nchannels, (size_t)q->block}, pair[3] = {q->nbeams, q->nchannels, 2};
-    if (br_array_init(&out->array, q->bits == 4 ? BR_INT4 : BR_UINT8, "beam,freq,time", lengths, &error) !=
-        BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    status = br_output_array(stage, out, q->bits == 4 ? BR_INT4 : BR_UINT8, "beam,freq,time", lengths);
+    if (status != BR_OK) return status;
     /* The side array's last axis is {scale, offset}, which is none of the field's axes: described by hand. */
     out->side = (struct br_array){
         .dtype = BR_F32, .naxes = 3, .axis = {{"beam", pair[0]}, {"freq", pair[1]}, {"number", pair[2]}}};

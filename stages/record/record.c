@@ -116,7 +116,7 @@ static int configure(struct br_stage *stage, void *self)
     if (w->stream->nbeams > 0) status = br_stage_site(stage, "prefix", w->stream->telescope, &w->site);
     if (status == BR_OK) status = writer_refuses(w);
     if (status == BR_OK && w->losses[0] != '\0')
-        br_stage_warn(stage, "in the format %s is lost: %s", format->name, w->losses);
+        br_stage_warn(stage, "in the format %s is lost: %s", format->name, w->losses + 2);
     return writing_status(stage, w, status);
 }
 

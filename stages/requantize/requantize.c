@@ -98,13 +98,9 @@ static int configure(struct br_stage *stage, void *self)
         status = br_stage_fail_run_at(
             stage, "save", "%s exists and would be lost; give another name, or `overwrite: true`", r->save);
     if (status != BR_OK) return status;
-    struct br_error error = {0};
     const struct br_axis *a = in->array.axis;
     size_t lengths[4] = {a[0].length, a[1].length, a[2].length, a[3].length};
-    if (br_array_init(&br_stage_output(stage, 0)->array, BR_INT4X2, "time,freq,pol,dish", lengths, &error) !=
-        BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
-    return BR_OK;
+    return br_output_array(stage, br_stage_output(stage, 0), BR_INT4X2, "time,freq,pol,dish", lengths);
 }
 
 /* --- scales -------------------------------------------------------------------------------------- */

@@ -165,7 +165,6 @@ static int take_stream(struct br_stage *stage, struct simulate *s, struct br_str
 {
     const struct br_stream_hints *hints = br_stage_hints(stage);
     const struct br_telescope *t = br_stage_telescope(stage);
-    struct br_error error = {0};
     if (t == NULL)
         return br_stage_fail(stage, BR_E_INVALID,
                              "it needs the dishes' places: add `telescope:` to the pipeline");
@@ -193,8 +192,8 @@ static int take_stream(struct br_stage *stage, struct simulate *s, struct br_str
     if (frame == 0)
         for (frame = FRAME_STEP; 2 * frame * row <= FRAME_BYTES;) frame *= 2;
     size_t lengths[4] = {(size_t)frame, s->nchannels, s->npol, s->ndishes};
-    if (br_array_init(&out->array, BR_INT4X2, "time,freq,pol,dish", lengths, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
+    int status = br_output_array(stage, out, BR_INT4X2, "time,freq,pol,dish", lengths);
+    if (status != BR_OK) return status;
     out->telescope = t;
     out->frame_samples = frame;
     out->sideband = hints->sideband != BR_SIDEBAND_UNKNOWN ? hints->sideband : BR_SIDEBAND_UPPER;

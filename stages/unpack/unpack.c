@@ -1,12 +1,39 @@
 /* unpack - packets as they came to the electric field, and sums of powers on the way. */
-#include "stages/unpack/unpack.h"
+#include "kernels/unpack/unpack.h"
+#include "formats/packets/layout.h"
+#include "runtime/stage.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/gpu.h"
+#include "stages/common/stage/packet.h"
+#include "stages/common/stage/shape.h"
 #include "stages/unpack_description.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+enum { UNPACK_PLANS = 64 };
 enum { JOBS_EACH = 8 }; /* of a frame, for each thread: the last ones end nearly together */
+
+struct unpack {
+    /* parameters */
+    const char *order;
+    struct br_ints positions;
+    int64_t pols, sums, threads;
+
+    const struct packet_layout *layout;
+    size_t npol, ndish;
+
+    /* the inputs that have a position, in the packets' order */
+    size_t ninputs;
+    size_t *input_offset;   /* [ninputs] */
+    uint32_t *input_source; /* [ninputs] */
+    uint32_t *position;     /* [ninputs]: pol x ndish + dish */
+
+    struct br_cuda *cuda; /* NULL on the CPU */
+    struct br_unpack *plan[UNPACK_PLANS];
+    unsigned nplans;
+};
 
 static const struct br_param params[] = {
     PARAM(INT, struct unpack, pols,
@@ -15,7 +42,7 @@ static const struct br_param params[] = {
     PARAM(CHOICE, struct unpack, order,
           "what the number of an input means (inputs are counted source after source, and in a source as its "
           "packets have them): pol x dishes + dish, or dish x pols + pol",
-          .def = "pol_dish", .choices = unpack_orders),
+          .def = "pol_dish", .choices = packet_orders),
     PARAM(INTS, struct unpack, positions,
           "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
           "that no input has are zero",
@@ -39,6 +66,59 @@ static const struct br_port outputs[] = {
 
 /* --- configure --------------------------------------------------------------------------------- */
 
+/* Polarisations and dishes, as the parameter, the packets or the telescope have them. */
+static int find_shape(struct br_stage *stage, struct unpack *u)
+{
+    const struct packet_layout *l = u->layout;
+    const struct br_telescope *t = br_stage_telescope(stage);
+    size_t dishes = t != NULL ? t->ndishes : 0;
+    u->npol = u->pols > 0 ? (size_t)u->pols : l->npol;
+    if (u->npol == 0 && dishes > 0 && l->ninputs % dishes == 0) u->npol = l->ninputs / dishes;
+    char two[80] = "write ";
+    if (l->ninputs % 2 == 0)
+        snprintf(two, sizeof two, "write `pols: 2` for %zu dishes with two polarisations, ", l->ninputs / 2);
+    if (u->npol == 0)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "the number of polarisations is not known: neither the packets nor the "
+                             "telescope say how %zu inputs "
+                             "divide; %s`pols: 1` for %zu dishes, or add `telescope:` with its dishes",
+                             l->ninputs, two, l->ninputs);
+    if (u->pols > 0 && l->npol > 0 && u->npol != l->npol)
+        return br_stage_fail_at(stage, "pols", "%" PRId64 " polarisations, but the packets have %zu", u->pols,
+                                l->npol);
+    u->ndish = dishes > 0 ? dishes : l->ninputs / u->npol;
+    if (u->positions.count > 0 && u->ndish > 0) return BR_OK;
+    if (u->npol * u->ndish != l->ninputs)
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "the packets bring %zu inputs, which are not %zu polarisations of %zu dishes; "
+                             "give `positions`, one for each input, -1 for those that are not a dish",
+                             l->ninputs, u->npol, u->ndish > 0 ? u->ndish : 1);
+    return BR_OK;
+}
+
+/* Fills in npol, ndish and the inputs' tables. */
+static int place_inputs(struct br_stage *stage, struct unpack *u)
+{
+    const struct packet_layout *l = u->layout;
+    size_t n = l->ninputs;
+    int status = find_shape(stage, u);
+    if (status != BR_OK) return status;
+    const struct packet_places places = {u->positions, u->order, u->npol, u->ndish};
+    const int64_t *position = packet_place_inputs(stage, l, &places);
+    if (position == NULL) return BR_E_INVALID;
+    u->input_offset = br_stage_alloc(stage, n * sizeof *u->input_offset);
+    u->input_source = br_stage_alloc(stage, n * sizeof *u->input_source);
+    u->position = br_stage_alloc(stage, n * sizeof *u->position);
+    u->ninputs = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (position[i] < 0) continue;
+        u->input_offset[u->ninputs] = l->input_offset[i];
+        u->input_source[u->ninputs] = l->input_source[i];
+        u->position[u->ninputs++] = (uint32_t)position[i];
+    }
+    return u->ninputs > 0 ? BR_OK : br_stage_fail_at(stage, "positions", "no input has a position");
+}
+
 static int check_sums(struct br_stage *stage, const struct unpack *u)
 {
     const struct packet_layout *l = u->layout;
@@ -58,20 +138,13 @@ static int check_sums(struct br_stage *stage, const struct unpack *u)
 static int describe(struct br_stage *stage, const struct unpack *u, unsigned i)
 {
     struct br_stream *out = br_stage_output(stage, i);
-    struct br_error error = {0};
     size_t F = u->layout->nchannels, T = u->layout->frame_samples, P = u->npol, D = u->ndish;
-    int status;
     out->packets = NULL;
     out->side.naxes = 0;
-    if (i == 0) {
-        status = br_array_init(&out->array, BR_INT4X2, "time,freq,pol,dish", (size_t[]){T, F, P, D}, &error);
-    } else {
-        size_t blocks = T / (size_t)u->sums;
-        status = br_array_init(&out->array, BR_UINT32, "time,freq,moment,pol,dish",
-                               (size_t[]){blocks, F, BR_UNPACK_SUMS, P, D}, &error);
-        out->zone[0].downsample = (unsigned)u->sums;
-    }
-    return status == BR_OK ? BR_OK : br_stage_fail(stage, error.status, "%s", error.text);
+    if (i == 0) return br_output_array(stage, out, BR_INT4X2, "time,freq,pol,dish", (size_t[]){T, F, P, D});
+    out->zone[0].downsample = (unsigned)u->sums;
+    return br_output_array(stage, out, BR_UINT32, "time,freq,moment,pol,dish",
+                           (size_t[]){T / (size_t)u->sums, F, BR_UNPACK_SUMS, P, D});
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -86,7 +159,7 @@ static int configure(struct br_stage *stage, void *self)
             "pcap files (a recording of them no longer says how they are ordered)",
             br_array_format(&in->array, text, sizeof text));
     u->layout = in->packets;
-    int status = unpack_place_inputs(stage, u);
+    int status = place_inputs(stage, u);
     if (status == BR_OK) status = check_sums(stage, u);
     for (unsigned i = 0; i < (u->sums > 0 ? 2u : 1u) && status == BR_OK; i++) status = describe(stage, u, i);
     return status;

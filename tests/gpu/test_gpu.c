@@ -174,6 +174,53 @@ static void test_slots_take_turns(void **state)
     br_gpu_stream_destroy(&gpu);
 }
 
+/* Rows of 16, 4 and 1 bytes at a time, with gaps and without, one row, none, and more copies than a launch
+ * makes: each byte where the host puts it, and no other. */
+static void test_rows(void **state)
+{
+    (void)state;
+    NO_GPU_SKIP();
+    enum { BYTES = 1 << 24, COPIES = 70 };
+    static unsigned char from[BYTES], found[BYTES], expected[BYTES];
+    struct br_error error = {0};
+    struct br_gpu_stream gpu;
+    uint32_t seed = 1;
+    assert_int_equal(br_gpu_stream_create(&gpu, 0, &error), BR_OK);
+    void *source, *target;
+    assert_int_equal(br_gpu_alloc(&source, 0, BYTES, &error), BR_OK);
+    assert_int_equal(br_gpu_alloc(&target, 0, BYTES, &error), BR_OK);
+    for (size_t i = 0; i < BYTES; i++)
+        from[i] = (unsigned char)((seed = seed * 1664525u + 1013904223u) >> 24);
+    assert_int_equal(br_gpu_copy(source, from, BYTES, &gpu, &error), BR_OK);
+    for (size_t unit = 16; unit > 0; unit /= 4) {
+        struct br_rows rows[COPIES];
+        size_t at = 0;
+        memset(expected, 0, BYTES);
+        for (unsigned k = 0; k < COPIES; k++) {
+            size_t width = (k % 5 == 0 ? 300 * k : k) * unit, gap = k % 3 * unit,
+                   n = k % 5 == 0 ? 1 : 5 * k + 1;
+            rows[k] = (struct br_rows){(unsigned char *)target + at,
+                                       width + gap,
+                                       (unsigned char *)source + k * unit,
+                                       width + 2 * gap,
+                                       width,
+                                       n};
+            for (size_t i = 0; i < n; i++)
+                memcpy(expected + at + i * (width + gap), from + k * unit + i * (width + 2 * gap), width);
+            at += n * (width + gap);
+            assert_true(at < BYTES && k * unit + n * (width + 2 * gap) < BYTES);
+        }
+        assert_int_equal(br_gpu_set_rows(target, BYTES, 0, BYTES, 1, &gpu, &error), BR_OK);
+        assert_int_equal(br_gpu_move_rows(rows, COPIES, &gpu, &error), BR_OK);
+        assert_int_equal(br_gpu_copy(found, target, BYTES, &gpu, &error), BR_OK);
+        assert_int_equal(br_gpu_stream_wait(&gpu, &error), BR_OK);
+        assert_memory_equal(found, expected, BYTES);
+    }
+    br_gpu_free(source, 0);
+    br_gpu_free(target, 0);
+    br_gpu_stream_destroy(&gpu);
+}
+
 static void test_placement(void **state)
 {
     (void)state;
@@ -197,7 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_transfers), cmocka_unit_test(test_no_host_waits),
         cmocka_unit_test(test_drop),      cmocka_unit_test(test_slots_take_turns),
-        cmocka_unit_test(test_placement),
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_placement),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,19 +22,22 @@ class FEngine:
     def shape(self, time):
         return time, len(self.streams) * self.c, len(self.sources) * self.i
 
-    def block(self, raw, sample, first, source, stream):
+    def places(self, stream):
+        """Where the channels of a stream's packets are among channel_ids()."""
+        return np.searchsorted(self.channel_ids(), self.channels(stream))
+
+    def block(self, raw, sample, first, source, places):
         """[t][c][i] of one packet."""
-        ids = self.channel_ids()
-        at = [ids.index(c) for c in self.channels(stream)]
         slot = list(self.sources).index(source)
-        return raw[sample - first:sample - first + self.t][:, at][:, :, slot * self.i:(slot + 1) * self.i]
+        return raw[sample - first:sample - first + self.t, :, slot * self.i:(slot + 1) * self.i][:, places]
 
     def packets(self, raw, first=0):
+        places = {stream: self.places(stream) for stream in self.streams}
         for sample in range(first, first + len(raw), self.t):
             for source in self.sources:
                 for stream in self.streams:
-                    yield source, stream, sample, self.packet(sample, source, stream,
-                                                              self.block(raw, sample, first, source, stream))
+                    block = self.block(raw, sample, first, source, places[stream])
+                    yield source, stream, sample, self.packet(sample, source, stream, block)
 
     def packet(self, sample, source, stream, block):
         return self.header(sample, source, stream) + np.ascontiguousarray(block.transpose(

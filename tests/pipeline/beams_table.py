@@ -1,5 +1,5 @@
-"""Which beam is where: beams.csv, `info` and the headers of filterbank files against spherical geometry; and
-`check` on a grid of beams that is wider than the sky repeats."""
+"""Which beam is where: beams.csv, `info` and the headers of filterbank files against spherical geometry, also
+after beams were pointed elsewhere; and `check` on a grid of beams that is wider than the sky repeats."""
 import csv
 import math
 import os
@@ -8,6 +8,7 @@ import struct
 import numpy as np
 
 import harness
+from small import at
 
 TELESCOPE = """telescope: {name: t, grid: {m: 2, n: 2}, spacing_m: {m: 8.5, n: 6.3},
   dishes: [[0, 0], [1, 1]]%s}
@@ -104,6 +105,82 @@ def test_tables():
 """)
 
 
+ELSEWHERE = """
+device: %s
+updates: [%s]
+%sstream: {sample_ns: 20000000, epoch_ns: 1700000000000000000, freq_mhz: {first: 600, step: 0.2, count: 2}}
+pipeline:
+  - {stage: simulate, samples: 1600, frame_samples: 128, out: e}
+  - {stage: baseband_beamform, name: v, in: e, out: voltage, shift: 6, beams: %s}
+  - {stage: record, name: rv, in: voltage, directory: v, prefix: v, file_bytes: 2000}
+  - {stage: power_beams, name: p, in: e, out: power, integrate: 40, beams: %s}
+  - {stage: filterbank, name: fp, in: power, directory: p}
+  - {stage: frb_grid, in: e, out: grid, integrate: 48}
+  - {stage: frb_beams, name: f, in: grid, out: frb, beams: %s, steer: [{sample: 0, beams: %s},
+     {sample: 1000, beams: %s}]}
+  - {stage: record, name: rf, in: frb, directory: f, prefix: f}
+"""
+
+
+def test_pointed_elsewhere():
+    """An update, or steering, begins new lines of the table, and is in headers of files that begin later."""
+    there, other = [[0.1, 0.2], [0, -0.3]], [[0.2, 0.2], [0.3, 0]]
+    radec = [[10.0, 80.0], [250.0, 60.0]]
+    still, others = f"{{directions: {there}}}", f"{{directions: {other}}}"
+    follows = f"{{towards: [{{radec: {radec[0]}, name: a}}, {{radec: {radec[1]}}}]}}"
+    values = ", ".join(f"{stage}: {{beams: {follows}}}" for stage in "vp")
+    updates = ", ".join((f"{{at: {{sample: 777}}, stages: {{{values}}}}}", at(900, "shift: 5", "v"),
+                         at(1200, f"beams: {others}", "v"), at(1201, f"beams: {others}, steer: []", "f")))
+
+    def sample(utc):
+        return round((float(utc.split(":")[2]) - 20) / 0.02)
+
+    def spans(d, name):
+        """[(first sample, sample behind the last one, lines)], the lines without times."""
+        with open(os.path.join(d, name), newline="") as f:
+            rows = list(csv.reader(f))[1:]
+        assert [int(row[0]) for row in rows] == [0, 1] * (len(rows) // 2), rows
+        return [(sample(a[7]), sample(a[14]), [a, b]) for a, b in zip(rows[::2], rows[1::2])]
+
+    def check(d, name, ends, looks):
+        told = spans(d, name)
+        assert [(a, b) for a, b, _ in told] == list(zip([0, *ends], ends)), (name, told)
+        for (_, _, lines), look in zip(told, looks):
+            for line, wanted in zip(lines, look):
+                if look is radec:
+                    got = [float(v) for v in line[5:7] + line[12:14]]
+                    assert np.allclose(got, wanted * 2, atol=2e-6, rtol=0) and line[1] != line[8], line
+                else:
+                    assert [float(v) for v in line[1:3] + line[8:10]] == wanted * 2, line
+
+    with harness.scratch() as d:
+        beams = (still, still, still, others, still)
+        harness.run(d, ELSEWHERE % (harness.DEVICE, updates, TELESCOPE % SITE, *beams))
+        check(d, "v/v_beams.csv", [777, 1200, 1600], [there, radec, other])
+        check(d, "p/beams.csv", [800, 1600], [there, radec])
+        check(d, "f/f_beams.csv", [1008, 1248, 1600], [other, there, other])
+        files = sorted(n for n in os.listdir(os.path.join(d, "v")) if n.endswith(".dada"))
+        assert len(files) > 3
+        for name in files:
+            keys, _ = harness.header(os.path.join(d, "v", name))
+            first, last = int(keys["SAMPLE0"]), int(keys["SAMPLE0"]) + int(keys["SAMPLES"])
+            moved = last > 777
+            assert ("BEAMS_START" in keys) == moved and ("BEAMS_XY" in keys) != moved, (name, keys)
+            wanted = there if first < 777 else other if first >= 1200 else None
+            got = [float(v) for v in keys["BEAMS_START" if moved else "BEAMS_XY"].split(",")]
+            assert wanted is None or got == sum(wanted, []), (name, got)
+            sky = [float(v) for v in keys.get("BEAMS_RADEC", "").split(",") if v]
+            assert wanted is not None or np.allclose(sky, sum(radec, []), atol=2e-6), (name, sky)
+        # files of one recording still, whose directions are not known
+        os.mkdir(os.path.join(d, "again"))
+        harness.run(d, """pipeline:
+  - {stage: replay, files: "v/v_*.dada", out: beams}
+  - {stage: record, in: beams, directory: again, prefix: z}
+""")
+        again = os.listdir(os.path.join(d, "again"))
+        assert "z_000000.dada" in again and "z_beams.csv" not in again, again
+
+
 def test_wide_grid():
     text = f"include: {harness.CONFIG}/telescopes/pathfinder.yaml\n" + """
 stream: {sample_ns: 5120, epoch_ns: 0, freq_mhz: {first: 600, step: 0.1953125, count: 2}}
@@ -125,4 +202,4 @@ pipeline:
 
 
 if __name__ == "__main__":
-    harness.main([test_tables, test_wide_grid])
+    harness.main([test_tables, test_pointed_elsewhere, test_wide_grid])

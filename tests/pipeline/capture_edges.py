@@ -78,8 +78,8 @@ def test_flagged_packets_are_missing():
             flags = (0, 1 << 8, 1 << 9, 1 << 10, 1 << 28, 1 << 29, 1 << 30, 1 << 11, 1 << 31, 0xFF)[k % 10]
             if flags & 0x70000700:
                 bad.append((source, stream, sample))
-            sender.send(
-                fengine.packet(sample, source, stream, fengine.block(raw, sample, 0, source, stream), flags))
+            block = fengine.block(raw, sample, 0, source, fengine.places(stream))
+            sender.send(fengine.packet(sample, source, stream, block, flags))
         run.finish_after(sender.sent)
         got, there, share, _ = recorded(d, fengine, 32)
         by_source, total = counters(run.text())

@@ -91,7 +91,7 @@ def frames_in_time(fengine, sender, epoch_ns, done):
     return frame
 
 
-def reset_in_time(d, reset, before=False):
+def reset_in_time(d, reset, before=False, passed=2000 * FS + 48):
     """Boards begin again, perhaps before the run does; `reset` has the controller say so, and tells when it
     has been heard. The recording then has their packets at the samples that the new epoch gives them."""
     fengine = Wrapping()
@@ -101,8 +101,7 @@ def reset_in_time(d, reset, before=False):
     port = free_port(socket.SOCK_DGRAM)
     run = capture(d, fengine, port, FS, f'wait_s: 60, epoch_url: "{controller.url}"', "sample_ns: 512000")
     sender = Sender(port, 4000)
-    # the samples of the first epoch that have passed at the second: whole packets, no whole frames
-    passed = 2000 * FS + 48
+    # `passed`: the samples of the first epoch that have passed at the second: whole packets, no whole frames
     if not before:
         frames_in_time(fengine, sender, epoch, lambda: "begins with" in run.text())
         passed = (time.time_ns() - epoch) // (FS * fengine.sample_ns) * FS + 48
@@ -150,6 +149,9 @@ def test_the_time_after_a_reset_is_exact():
     for reset in (at_once, later, to_a_run_that_has_begun):
         with harness.scratch() as d:
             reset_in_time(d, reset, before=reset is to_a_run_that_has_begun)
+    # The same when the counters would have started again a second later: they fit both epochs, one better.
+    with harness.scratch() as d:
+        reset_in_time(d, to_a_run_that_has_begun, before=True, passed=6 * 2**24 - 2000)
 
 
 def test_a_list_of_who_was_missing_survives_a_kill():

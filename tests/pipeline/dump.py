@@ -163,6 +163,43 @@ def test_the_earliest():
         dump_common.check_live(node, source)
 
 
+def test_direction():
+    """A dump says where its event comes from, and holds the time that the wave needs to cross the array: at
+    30 degrees in the north 12 ns from the middle to either pair of dishes."""
+    with dump_common.dump_node(filled=0.3, halts=True) as (node, _):
+        start = node.newest() - 50000
+        days = (EPOCH_NS / 1e9 + start * SAMPLE_NS * 1e-9) / 86400 + 2440587.5 - 2451545
+        hour, dec, site = np.radians([280.46061837 + 360.98564736629 * days - 119 - 10, 50, 49])
+        altitude = np.degrees(np.arcsin(np.sin(site) * np.sin(dec) +
+                                        np.cos(site) * np.cos(dec) * np.cos(hour)))
+        for event, name in ((1, "dada"), (2, "chime")):
+            answer = node.dump(id=event, start={"sample": start}, samples=1000, format=name,
+                               direction={"radec": ["00:40:00", "+50:00:00"], "name": "there"})
+            told = answer["direction"]
+            assert [told["name"], told["ra_deg"], told["dec_deg"]] == ["there", 10, 50], told
+            assert abs(told["altitude_deg"] - altitude) < 0.5, (told, altitude)  # that of the year 2000
+            assert node.wait_for(event)["state"] == "done"
+            path = os.path.join(node.directory, "dumps", f"baseband_{event}_0.")
+            if name == "dada":
+                keys, _ = harness.header(path + "dada")
+                got = [keys["EVENT_SOURCE"], *map(float, (keys["EVENT_RADEC"] + "," + keys["EVENT_AZEL"])
+                                                  .split(","))]
+            elif h5py is not None:
+                with h5py.File(path + "h5") as f:
+                    got = [f.attrs["event_source"].decode()] + [
+                        f.attrs[f"event_{k}_deg"] for k in ("ra", "dec", "azimuth", "altitude")]
+            wanted = [10, 50, told["azimuth_deg"], told["altitude_deg"]]
+            assert got[0] == "there" and np.allclose(got[1:], wanted, atol=1e-6), (got, wanted)
+        for event, dishes, early, late in ((3, None, 1, 1), (4, [0, 1], 0, 1), (5, [2, 3], 1, 0)):
+            answer = node.dump(id=event, start={"sample": start}, samples=1000, direction={"azel": [0, 30]},
+                               **({"dishes": dishes} if dishes else {}))
+            assert (answer["first_sample"], answer["end_sample"]) == (start - early, start + 1000 + late)
+            assert abs(answer["direction"]["dec_deg"] - 71) < 0.3, answer  # 90 - (49 - 30)
+            assert node.wait_for(event)["state"] == "done"
+        node.dump(id=6, start={"sample": start}, samples=10, direction={"radec": [10, 50]})
+        assert "right ascension 10 is taken in degrees" in node.err, node.err
+
+
 def test_refusals():
     """Whatever is asked for wrongly is answered with what is wrong, and changes nothing."""
     with dump_common.dump_node(filled=0.3) as (node, source):
@@ -195,6 +232,16 @@ def test_refusals():
                                   (400, "freq_mhz: expected", {"freq_mhz": [1]}),
                                   (400, "dishes[1]: expected", {"dishes": [0, -1]}),
                                   (400, "format: expected", {"format": "vdif"}),
+                                  (400, "direction: expected an object", {"direction": [1, 2]}),
+                                  (400, "'ra' is not a key", {"direction": {"ra": 1}}),
+                                  (400, "azel: expected", {"direction": {"azel": [1]}}),
+                                  (400, "altitude of 0", {"direction": {"azel": [1, -1]}}),
+                                  (400, "radec: expected", {"direction": {"radec": [None, 1]}}),
+                                  (400, "360 degrees", {"direction": {"radec": ["25:00:00", 1]}}),
+                                  (400, "exactly one", {"direction": {"xy": [0, 0], "azel": [0, 9]}}),
+                                  (400, "'mars' is not", {"direction": {"name": "mars"}}),
+                                  (400, "name: expected", {"direction": {"name": "a\nb 1"}}),
+                                  (400, "below the horizon when", {"direction": {"radec": [10, -70]}}),
                                   (400, "is not below", {"directory": "../x"}),
                                   (400, "is not below", {"directory": "/etc"}),
                                   (400, "is not below", {"directory": "a/../../x"}),
@@ -362,6 +409,6 @@ def test_senseless_requests():
 
 if __name__ == "__main__":
     dump_common.main([
-        test_windows_follow_the_sweep, test_the_future_and_the_past, test_the_earliest, test_refusals,
-        test_check_says_what_fits, test_upchannelized, test_senseless_requests,
+        test_windows_follow_the_sweep, test_direction, test_the_future_and_the_past, test_the_earliest,
+        test_refusals, test_check_says_what_fits, test_upchannelized, test_senseless_requests,
         *([test_what_is_dumped_is_replayed, test_kotekans_requests] if h5py is not None else [])])

@@ -1,14 +1,16 @@
 """Beams that follow the sky: in every interval the output is, bit for bit, that of a pipeline whose beams
-stand still where `beamring beams` says that they are in its middle, whatever the frames and threads; below
-the horizon it is missing and counted; new lists of directions hold from a sample on; mistakes. Where the sky
-is, astropy says (tests/oracle/apparent_readers.py)."""
+stand still where `beamring beams` says that they are in its middle, whatever the frames and threads; a GPU
+forms the CPU's beams, and a live node those of its recording; below the horizon they are missing and counted;
+new lists of directions hold from a sample on; mistakes. Where the sky is, astropy says
+(tests/oracle/apparent_readers.py)."""
 import json
 import os
 
 import numpy as np
 
 import harness
-from updates import at
+from control_common import Node
+from small import at, one
 
 EPOCH_NS = 1700000000000000000
 SAMPLE_NS = 20000000  # 20 ms, so that the sky moves
@@ -34,8 +36,8 @@ FRB = (48, [FINE, "stage: frb_grid, in: fine, out: image, integrate: 48",
             "stage: frb_beams, name: s, in: image, out: beams, beams: {}"])
 
 
-def text(stages, beams, name, frame=256, threads=1, updates="", telescope=""):
-    out = TELESCOPE % telescope + (f"updates: [{updates}]\n" if updates else "") + f"""
+def text(stages, beams, name, frame=256, threads=1, updates="", telescope="", device=""):
+    out = device + TELESCOPE % telescope + (f"updates: [{updates}]\n" if updates else "") + f"""
 threads: {threads}
 pipeline:
   - {{stage: replay, files: field*.dada, out: field, frame_samples: {frame}}}
@@ -46,8 +48,10 @@ pipeline:
     return out + f"  - {{stage: record, in: beams, directory: {name}, prefix: out}}\n"
 
 
-def record(d, sources=f"{{radec: [299.868, 40.734], flux: 1}}", samples=SAMPLES, epoch=EPOCH_NS):
-    harness.run(d, TELESCOPE % "" + STREAM.replace(str(EPOCH_NS), str(epoch)) + f"""
+def record(d, sources=f"{{radec: [299.868, 40.734], flux: 1}}", samples=SAMPLES, epoch=EPOCH_NS,
+           sample_ns=SAMPLE_NS):
+    stream = STREAM.replace(str(EPOCH_NS), str(epoch)).replace(str(SAMPLE_NS), str(sample_ns))
+    harness.run(d, TELESCOPE % "" + stream + f"""
 pipeline:
   - {{stage: simulate, samples: {samples}, seed: 7, sources: [{sources}], out: field}}
   - {{stage: record, in: field, directory: ., prefix: field}}
@@ -59,10 +63,14 @@ def run(d, name, stages, beams, status=0, **more):
     result = harness.run(d, text(stages, beams, name, **more), "--stats", f"{name}.json", status=status)
     if status != 0:
         return result
-    (path,) = [n for n in os.listdir(os.path.join(d, name)) if n.endswith(".dada")]
-    data, _, keys, _ = harness.read_frames(os.path.join(d, name, path))
+    return beams_of(d, name), result
+
+
+def beams_of(d, name, prefix="out"):
+    """[time][beam]... of a recording of one file."""
+    data, _, keys, _ = harness.read_frames(one(os.path.join(d, name), prefix + "_*.dada"))
     data = np.moveaxis(data, keys["AXES"].split(",").index("time"), 0)
-    return np.moveaxis(data, keys["AXES"].replace("time,", "").split(",").index("beam") + 1, 1), result
+    return np.moveaxis(data, keys["AXES"].replace("time,", "").split(",").index("beam") + 1, 1)
 
 
 def places(d, ns):
@@ -148,6 +156,78 @@ def test_updates():
                 assert np.array_equal(got[cut:], b[cut:]), (stages, name)
 
 
+def alike(got, want, stage):
+    """Bits on any device, but for the sums of frb_beams, whose order differs."""
+    far = abs(got.astype(float) - want).max() / abs(want.astype(float)).max()
+    assert got.shape == want.shape and far < (2e-3 if stage == "frb" else 1e-30), (stage, far)
+
+
+def test_device():
+    """A GPU forms the beams that the CPU forms."""
+    with harness.scratch() as d:
+        record(d)
+        for i, (_, stages) in enumerate((BASEBAND, BYTES, POWER, FRB)):
+            update = at(777, f"beams: {LIST.replace('azel: [200, 60]', 'name: moon')}")
+            got, _ = run(d, f"g{i}", stages, LIST, updates=update)
+            want, _ = run(d, f"c{i}", stages, LIST, updates=update, device="device: cpu\n")
+            alike(got, want, "frb" if i == 3 else stages)
+
+
+LIVE = """device: %s
+%s%s
+pipeline:
+  - {stage: replay, files: field*.dada, out: field, frame_samples: 128, %s}
+  - {stage: baseband_beamform, name: voltage, in: field, out: v, shift: 9, beams: BEAMS}
+  - {stage: record, name: rv, in: v, directory: DIR, prefix: voltage}
+  - {stage: power_beams, name: power, in: field, out: p, integrate: 40, beams: BEAMS}
+  - {stage: record, name: rp, in: p, directory: DIR, prefix: power}
+  - {stage: upchannelize, in: field, out: fine, factor: 16}
+  - {stage: frb_grid, in: fine, out: grid, integrate: 48}
+  - {stage: frb_beams, name: frb, in: grid, out: f, beams: BEAMS}
+  - {stage: record, name: rf, in: f, directory: DIR, prefix: frb}
+"""
+
+
+def test_live():
+    """A node in real time whose beams follow, and are then given other sources to follow, loses nothing: its
+    beams are those of the recording that it plays, made on the CPU as fast as it goes."""
+    lists = [beams.replace(f"every_s: {EVERY_S}", "every_s: 0.1") for beams in
+             (LIST, LIST.replace(LOW, "{name: moon}").replace("[200, 60]", "[20, 50]"))]
+    stages = ("voltage", "power", "frb")
+
+    def live(device, source, name, updates=""):
+        return (LIVE % (device, TELESCOPE % "", updates, source)).replace("BEAMS", lists[0]) \
+            .replace("DIR", name)
+
+    with harness.scratch() as d:
+        record(d, epoch=EPOCH_NS, sample_ns=1000000)
+        os.mkdir(os.path.join(d, "live"))
+        n = Node(d, live(harness.DEVICE, "loop: 0, realtime: true", "live"))
+        try:
+            stage = f"{{beams: {lists[1]}}}"
+            values = ", ".join(f"{s}: {stage}" for s in stages)
+            body = f"{{id: other, at: now, stages: {{{values}}}}}"
+            n.wait_until(lambda s: (s["newest"] or {}).get("sample", 0) > 500, what="a few intervals")
+            answer = n.post("/v1/update", body)
+            assert answer.code == 202, answer.text
+            n.wait_until(lambda s: s["updates"]["states"].get("applied") == 1, what="the update")
+            held = answer.json["sample"]
+            n.wait_until(lambda s: s["newest"]["sample"] > held + 500, what="more intervals")
+            n.end()
+        finally:
+            n.process.kill()
+        got = {s: beams_of(d, "live", s) for s in stages}
+        loops = -(-len(got["voltage"]) // SAMPLES)
+        os.mkdir(os.path.join(d, "file"))
+        update = f"updates: [{{at: {{sample: {held}}}, stages: {{{values}}}}}]"
+        harness.run(d, live("cpu", f"loop: {loops}", "file", update))
+        for s in stages:
+            want = beams_of(d, "file", s)
+            last = len(got[s]) - 1  # the last one may lack samples
+            assert last > held // 48 and not np.array_equal(want[:last, 0], want[:last, 3]), s
+            alike(got[s][:last], want[:last], s)
+
+
 def test_mistakes():
     site = "latitude_deg: 49.3,\n  longitude_deg: -119.6,"
     with harness.scratch() as d:
@@ -194,4 +274,5 @@ def test_mistakes():
 
 
 if __name__ == "__main__":
-    harness.main([test_intervals, test_below, test_updates, test_mistakes])
+    harness.main([test_intervals, test_below, test_updates, test_live, test_mistakes] +
+                 [test_device] * (harness.DEVICE != "cpu"))

@@ -185,7 +185,9 @@ def read_e(path):
     down = int(keys.get("DOWNSAMPLE", 1))
     first = int(keys["SAMPLE0"]) // down
     valid = read_gaps(path, first, raw.shape[0], shape[1], down) == 255
-    return unpack(raw) * valid[:, :, None, None], valid, first, keys
+    e = unpack(raw)
+    e[~valid] = 0
+    return e, valid, first, keys
 
 
 def read_e_prefix(path, steps):
@@ -196,11 +198,13 @@ def read_e_prefix(path, steps):
     return unpack(raw.reshape(steps, *shape[1:])), None, 0, keys
 
 
+_NIBBLES = (np.arange(16) ^ 8) - 8
+_FIELD = (_NIBBLES + 1j * _NIBBLES[:, None]).reshape(-1)  # by the byte: copies are what large fields cost
+
+
 def unpack(raw):
     """int4x2 bytes -> complex128, real part in the low nibble, two's complement."""
-    re = ((raw & 15).astype(np.int8) ^ 8) - 8
-    im = ((raw >> 4).astype(np.int8) ^ 8) - 8
-    return re + 1j * im
+    return _FIELD[raw]
 
 
 def read_gaps(path, first, steps, channels, down):

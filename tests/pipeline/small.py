@@ -45,3 +45,7 @@ def one(directory, pattern):
     found = glob.glob(os.path.join(directory, pattern))
     assert len(found) == 1, f"{pattern}: {found}, of {os.listdir(directory)}"
     return found[0]
+
+
+def at(sample, values, name="s", more=""):
+    return f"{{at: {{sample: {sample}}}, stages: {{{name}: {{{values}}}}}{more}}}"

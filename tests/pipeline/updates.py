@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 import harness
-from small import TELESCOPE, record_field
+from small import at, TELESCOPE, record_field
 
 SAMPLES = 20000
 
@@ -62,10 +62,6 @@ def joined(a, b, got, sample):
         assert np.array_equal(mixed[:cut], before[:cut]), (label, sample)
         assert np.array_equal(mixed[cut:], after[cut:]), (label, sample)
         assert cut >= len(before) or not np.array_equal(before[cut:], after[cut:])
-
-
-def at(sample, values, name="s", more=""):
-    return f"{{at: {{sample: {sample}}}, stages: {{{name}: {{{values}}}}}{more}}}"
 
 
 def test_gain():

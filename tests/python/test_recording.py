@@ -138,6 +138,32 @@ def test_a_sparse_recording_of_16_gib_opens_at_once(tmp_path, made):
     assert mib < 64 and spent < 0.05
 
 
+def test_where_it_is(made, tmp_path):
+    """The dishes' places, the site and the beams' coordinates: of files, and of a pipeline's queues."""
+    folder, result = made
+    cells = np.array([[m, n] for m in range(2) for n in range(3)])
+    east_north_up = np.column_stack([cells[:, 1] * 6.3, cells[:, 0] * 8.5, np.zeros(6)])
+    for r in (br.open(str(folder / "field_*.dada")), result["field"]):
+        assert np.array_equal(r.positions_m, east_north_up) and r.site == (49.3, -119.6, None)
+        assert np.array_equal(r.isel(dish=slice(1, 3)).positions_m, east_north_up[1:3])
+    beams = br.open(str(folder / "beams_*.dada"))
+    assert beams.positions_m is None and beams.site == (49.3, -119.6, None)
+    text = beams.headers[0]["BEAMS_RADEC"]
+    assert beams.beams_radec.shape == (4, 2) and np.array_equal(beams.beams_radec.ravel(), eval(f"[{text}]"))
+    assert np.array_equal(beams.isel(beam=2).beams_radec, beams.beams_radec[2:3])
+    places = [[1, 2, 0.5], [-3, 4, -0.25]]
+    os.chdir(tmp_path)
+    br.Pipeline(f"""
+telescope: {{name: any, positions_m: {places}}}
+stream: {{sample_ns: 2560, epoch_ns: {EPOCH_NS}, freq_mhz: [400], sideband: upper}}
+pipeline:
+  - {{stage: simulate, out: field, samples: 100, seed: 3}}
+  - {{stage: record, in: field, prefix: any}}
+""").run()
+    r = br.open("any_000000.dada")
+    assert np.array_equal(r.positions_m, places) and r.site is None and r.beams_radec is None
+
+
 def test_filterbank(made):
     folder, result = made
     r = br.open(str(folder / "fil" / "*.fil"))

@@ -18,6 +18,9 @@ import harness
 import injected
 import node
 
+CALM_S = 180  # shorter stretches say nothing of a slope
+# The least change of what a node holds that counts: kB, kB, descriptors, threads, MiB of the GPU.
+SHOWN = {"rss": 128, "locked": 4, "fds": 1, "threads": 1, "gpu": 2}
 REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
 LACKING = ("late", "stray", "no_frame", "malformed", "flagged")  # of packets of slots that are not taken
 START = re.compile(r"begins with sample (\d+), which was taken at (\S+)\.(\d{9}) UTC")
@@ -27,16 +30,11 @@ PEER = re.compile(r"127.0.0.1:(\d+): (\d+) minichunks sent, (\d+) missed, (\d+) 
 CLOCK = re.compile(r"from sample (\d+) on the count was off by (-?\d+) samples")
 AGAIN = re.compile(r"(?:began again, at|jumped, to) sample (\d+) by our count"
                    r"( and this machine's clock, until)?")
+COUNTED = re.compile(r"the frames from sample (\d+) on are counted so")  # those before it were open already
 
 
 def counts_of(text):
     return {reason: int(n) for n, reason in re.findall(r"(\d+) (\w+)", text)}
-
-
-def seam(sample, off):
-    """The first sample that is counted right, when the sources are found to be at `sample`, which was off:
-    the frames before it were open already."""
-    return (max(sample, sample - off) // node.FRAME + 1) * node.FRAME
 
 
 class Run:
@@ -51,6 +49,7 @@ class Run:
         self.off = []        # (from sample, to sample, by how many): the count was by the clock there
         self.clock_from = None  # the count is by the clock from there on
         self.by_clock = 0       # packets that are counted so, and nobody knows better
+        self.sources_at, self.frames_from = None, {}  # where the sources began again: the first frame then
         self.present = None  # [board][slot] of [begin, end), absolute slots
         self.begin = self.end = 0
 
@@ -63,7 +62,7 @@ class Run:
         parts = [(first, end, 0)]
         for a, b, off in self.off:
             at, stop, _ = parts.pop()
-            b = min(end, seam(b, off))
+            b = end if b is None else min(end, b)
             parts += [(at, a, 0), (a, b, off), (b, end, 0)]
         parts = [(a, b, off) for a, b, off in parts if b > a]
         if not parts:
@@ -94,13 +93,19 @@ class Run:
                 if not message.endswith("again") and "no packets" not in message:
                     self.by_board[int(m[1]) if m[1] else None] = counts_of(m[2])
             elif m := CLOCK.search(message):
-                self.off.append([int(m[1]), None, int(m[2])])
+                at = int(m[1])
+                self.off.append([self.frames_from.get(at, at), None, int(m[2])])
                 self.clock_from = None
             elif m := AGAIN.search(message):
-                if self.off and self.off[-1][1] is None:
-                    self.off[-1][1] = int(m[1])
+                self.sources_at = int(m[1])
                 if m[2]:
-                    self.clock_from = int(m[1])
+                    self.clock_from = self.sources_at
+            elif m := COUNTED.search(message):
+                frame = self.frames_from[self.sources_at] = int(m[1])
+                if self.off and self.off[-1][1] is None:
+                    self.off[-1][1] = frame
+                if self.clock_from is not None:
+                    self.clock_from = max(self.clock_from, frame)
 
 
 def read_log(path):
@@ -165,20 +170,12 @@ def read_sources(run, directory, epoch_ns):
     return None
 
 
-class Sent:
-    def __init__(self, path):
-        with np.load(path) as z:
-            self.state, self.start, self.end = z["state"], int(z["start"]), int(z["end"])
-            self.by_board, self.count = z["by_board"], json.loads(str(z["count"]))
-        self.packets = sum(self.count[k] for k in ("genuine", "copies", "twins", "noise"))
-
-
 def balance_of_slots(sent, processes, wrong):
     """Every slot of every board has one fate. Returns {fate: [board]}."""
     zero = lambda: np.zeros(boards.BOARDS, np.int64)
     fate = {k: zero() for k in ("slots", "board silent", "lost on the way", "taken", "taken from a twin",
                                 "lost in the node", "no pipeline")}
-    here = sent.state[:, sent.start:sent.end]
+    here = sent.state[:, sent.start:sent.stop]
     was_sent = (here & boards.SENT) > 0
     fate["slots"] += here.shape[1]
     fate["board silent"] += ((here & boards.DEAD) > 0).sum(1)
@@ -269,34 +266,32 @@ def check_dumps(soak, sent, processes, wrong):
             keys = dict(line.split(None, 1) for line in data[:4096].decode().split("\0")[0].splitlines()
                         if len(line.split(None, 1)) == 2)
             first, samples = int(keys["SAMPLE0"]), int(keys["SAMPLES"])
-            body = np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"])).reshape(samples, 2, 16)
+            body = np.frombuffer(data, np.uint8, offset=int(keys["HDR_SIZE"]))
+            body = body.reshape(samples, boards.BOARDS, boards.INPUTS)
             f = int(channel["channel"])
             at_ns = int(keys["EPOCH_NS"]) + (first + np.arange(samples)) * boards.SAMPLE_NS - soak.epoch_ns
             slot, within = at_ns // boards.SLOT_NS, at_ns % boards.SLOT_NS // boards.SAMPLE_NS
-            inexact = any(a is not None and a <= first + samples and (b is None or first < seam(b, off))
+            inexact = any(a is not None and a <= first + samples and (b is None or first < b)
                           for p in processes for r in p
                           if r.first and r.start_ns - r.first * boards.SAMPLE_NS == int(keys["EPOCH_NS"])
                           for a, b, off in r.off + [(r.clock_from, None, 0)])
             if inexact:
                 continue
-            for board in range(boards.BOARDS):
-                want = table[boards.which_payload(slot, board), f, within]
-                here = body[:, board // 4, board % 4 * 4:board % 4 * 4 + 4]
-                good = (here == want).all(1) | ~here.any(1)
-                known = (sent.state[board, slot] & (boards.SENT | boards.TWIN)) > 0
-                if not good.all() or (here.any(1) & ~known).any():
-                    wrong.append(f"dump {event}, channel {f}, board {board}: {(~good).sum()} of {samples} "
-                                 "samples are not what was sent then")
+            every = np.arange(boards.BOARDS)
+            want = table[boards.which_payload(slot[:, None], every), f, within[:, None]]
+            here, known = body.any(2), (sent.state[every, slot[:, None]] & (boards.SENT | boards.TWIN)) > 0
+            bad = (here & ((body != want).any(2) | ~known)).sum(0)
+            wrong += [f"dump {event}, channel {f}, board {board}: {bad[board]} of {samples} samples are not "
+                      "what was sent then" for board in np.flatnonzero(bad)]
             n += samples
     return n
 
 
 def check_updates(soak, wrong):
     """The journal has the updates that were acknowledged last. Returns how many it has."""
-    import yaml
     held = soak.requests.held
     with open(soak.path("journal.yaml")) as f:
-        listed = (yaml.safe_load(f) or {}).get("updates") or []
+        listed = [json.loads(line[2:]) for line in f if line.startswith("- {")]
     for (stage, key), (value, name) in held.items():
         now = next((u["stages"][stage][key] for u in listed if key in u["stages"].get(stage, {})), None)
         if now != value and now != soak.requests.unsure.get((stage, key)):
@@ -353,6 +348,27 @@ def stretches(rows):
     return out
 
 
+def check_calm(soak, wrong):
+    """The stretch at the end in which nothing stops the node, a minute after its lists of updates are full:
+    what it holds does not grow, as far as a stretch of this length shows. None where it is too short."""
+    rows, filled = soak.watch.rows, soak.requests.filled_at
+    if filled is None:
+        return None
+    rows = [r for r in rows if filled - soak.begin + 60 < r["t"] < soak.seconds and "rss" in r]
+    if not rows or rows[-1]["t"] - rows[0]["t"] < CALM_S:
+        return None
+    if not all(r["ready"] for r in rows) or len({r["pid"] for r in rows}) > 1:
+        wrong.append("the node was not ready all the time, though nothing stopped it any more")
+    hours, found = (rows[-1]["t"] - rows[0]["t"]) / 3600, {"minutes": (rows[-1]["t"] - rows[0]["t"]) / 60}
+    for key, least in SHOWN.items():
+        if key in rows[0]:
+            s = found[key] = slope(rows, key)
+            if abs(s["per_hour"]) * hours > max(3 * s["error"] * hours, least):
+                wrong.append(f"{key} is not constant: {s['per_hour']:+.0f} +- {s['error']:.0f} an hour, in "
+                             f"the last {hours * 60:.1f} minutes")
+    return found
+
+
 def recoveries(soak):
     """[(seconds not ready since the last cause was over, kind)]: of every interval that was not ready."""
     from faults import KINDS
@@ -376,7 +392,7 @@ def recoveries(soak):
 def account(soak, limit_s):
     wrong = list(soak.doing.said) + list(soak.requests.said)
     processes, peers = read_log(soak.path("node.log"))
-    sent = Sent(soak.path("sent.npz"))
+    sent = soak.boards
     for run in (r for p in processes for r in p):
         run.failed = not run.balanced
         if run.start_ns is not None:
@@ -400,6 +416,7 @@ def account(soak, limit_s):
         "seed": soak.seed, "seconds": soak.seconds,
         "faults": [{"kind": f.kind, "at": round(f.begun, 2), "end": round(f.ended, 2)} for f in soak.plan],
         "boards": {k: v.tolist() for k, v in slots.items()}, "packets": packets, "sent": sent.count,
+        "sent_late_s": sent.latest * boards.SLOT_NS * 1e-9,
         "unexplained": unexplained, "processes": len(processes),
         "pipelines": sum(r.first is not None for p in processes for r in p),
         "resets": sum(r.resets for p in processes for r in p),
@@ -407,6 +424,7 @@ def account(soak, limit_s):
         "dumped_samples": check_dumps(soak, sent, processes, wrong), "journal": check_updates(soak, wrong),
         "recoveries": back, "slopes": [
             {"minutes": (rows[-1]["t"] - rows[0]["t"]) / 60,
-             **{k: slope(rows, k) for k in ("rss", "locked", "fds", "threads")}}
+             **{k: slope(rows, k) for k in ("rss", "locked", "fds", "threads", "gpu") if k in rows[0]}}
             for rows in stretches(soak.watch.rows)],
+        "calm": check_calm(soak, wrong), "udp": soak.udp_at_ends,
         "rows": soak.watch.rows, "wrong": wrong}

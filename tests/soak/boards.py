@@ -1,28 +1,22 @@
-"""The F-engine of the soak: eight boards that send packets in real time, and what happens to packets on the
-way. It keeps a ledger of its own, of every packet of every board: sent, or why not.
+"""The F-engine of the soak: boards that send packets in real time (boards.c), what they send, and their
+ledger of every packet of every board: sent, or why not.
 
-usage: boards.py LEDGER.npz EPOCH_NS SLOTS SEED   (orders come as JSON lines on stdin; it ends with it)
-
-A slot is the time of one packet, SLOT_NS; slot n begins at EPOCH_NS + n SLOT_NS, whatever the counters of the
-boards say meanwhile. Orders: {"dead": [board, ...]}, {"loss": share, "burst": packets}, {"reorder": packets},
-{"late": share}, {"duplicate": share}, {"near": true}, {"far": true}, {"noise": share},
-{"begin_again": slot}: the counters are 0 there.
-"""
+SOAK_NODE says how large it is: `small` for two processors, `chord` for a node of CHORD."""
 import json
 import os
-import select
-import socket
-import struct
-import sys
-import time
+import subprocess
 
 import numpy as np
 
-BOARDS, CHANNELS, INPUTS, SAMPLES = 8, 4, 4, 64
-SAMPLE_NS = 40960
-SLOT_NS = SAMPLES * SAMPLE_NS
-BITS = 22  # of the counter, which counts samples: it begins again after 172 s
-PORT = 4000
+import harness
+
+SIZE = os.environ.get("SOAK_NODE", "small")
+CHORD = SIZE == "chord"
+BOARDS, CHANNELS, INPUTS, SAMPLES, SAMPLE_NS, FRAME, THREADS, BUNDLE = \
+    (128, 48, 8, 16, 5120, 8192, 8, 8) if CHORD else (8, 4, 4, 64, 40960, 4096, 1, 1)
+SLOT_NS = SAMPLES * SAMPLE_NS  # of one packet of a board
+BITS = None if CHORD else 22  # of the counter, which counts samples: it begins again after 172 s
+PORT = 4000  # and the next ones, one for each of THREADS
 PAYLOAD = CHANNELS * SAMPLES * INPUTS
 DESCRIPTION = f"""
 bytes: {8 + PAYLOAD}
@@ -41,7 +35,7 @@ streams: {{first: 0, step: 1, count: 1}}
 """
 # The ledger's marks of a slot of a board.
 SENT, DEAD, LOST, TWIN = 1, 2, 4, 8
-TABLE = 251
+TABLE = 2039 if CHORD else 251
 
 
 def payloads():
@@ -53,129 +47,36 @@ def payloads():
 
 
 def which_payload(slot, board):
-    """The row of payloads() that a board sends in a slot."""
+    """The row of payloads() that a board sends in a slot: boards.c has the same."""
     return (slot * 31 + board * 97 + slot // TABLE * 13) % TABLE
 
 
 class Boards:
-    def __init__(self, epoch_ns, slots, seed):
-        self.epoch_ns, self.rng = epoch_ns, np.random.default_rng(seed)
-        self.state = np.zeros((BOARDS, slots), np.uint8)
-        self.count = {"genuine": 0, "copies": 0, "twins": 0, "noise": 0, "failed": 0}
-        self.by_board = np.zeros((BOARDS, 2), np.int64)  # packets with its number: genuine and copies, twins
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.payload = [p.tobytes() for p in payloads()]
-        self.zero, self.next_zero = 0, None  # the slot in which the counters are 0
-        self.held = []      # packets that are late: (slot in which they go, bytes)
-        self.block = []     # packets to be shuffled
-        self.losing = 0
-        self.order = {"dead": [], "loss": 0, "burst": 1, "reorder": 0, "late": 0, "duplicate": 0,
-                      "near": False, "far": False, "noise": 0}
+    """The program that sends, in `directory`: from the slot that is now until end()."""
 
-    def put(self, packet):
-        try:
-            self.socket.sendto(packet, ("127.0.0.1", PORT))
-        except OSError:
-            self.count["failed"] += 1
+    def __init__(self, directory, epoch_ns, slots, seed):
+        table = payloads()
+        if CHORD:  # offset binary, the real part in the high nibble
+            table = (table >> 4 | table << 4) ^ 0x88
+        self.ledger, self.slots = os.path.join(directory, "sent"), slots
+        table.tofile(os.path.join(directory, "payloads"))
+        description = os.path.join(harness.CONFIG, "packets", "chord-crs.yaml") if CHORD else \
+            os.path.join(directory, "board.yaml")
+        words = [os.environ["SOAK_BOARDS"], description, os.path.join(directory, "payloads"), TABLE,
+                 self.ledger, BOARDS, THREADS, BUNDLE, PORT, epoch_ns, slots, FRAME // SAMPLES, seed]
+        self.process = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
 
-    def packet(self, slot, board):
-        seq = (slot - self.zero) * SAMPLES & (1 << BITS) - 1
-        return struct.pack(">IHH", seq, board, 0x50AC) + self.payload[which_payload(slot, board)]
+    def order(self, **orders):
+        for word, value in orders.items():
+            numbers = value if isinstance(value, list) else [value]
+            self.process.stdin.write(" ".join([word, *(f"{n:.17g}" for n in numbers)]) + "\n")
+        self.process.stdin.flush()
 
-    def lost(self):
-        """Whether the way loses the next packet."""
-        if self.losing == 0 and self.order["loss"] and self.rng.random() < self.order["loss"]:
-            self.losing = self.order["burst"]
-        self.losing -= self.losing > 0
-        return self.losing > 0
-
-    def twin(self, slot, board):
-        """A second F-engine with the same numbers: it repeats what has been, or has other counters."""
-        if slot % 3 or not (self.order["near"] or self.order["far"]):
-            return
-        at = slot - 2 if self.order["near"] else slot + (1 << BITS - 2) // SAMPLES
-        self.count["twins"] += 1
-        self.by_board[board, 1] += 1
-        if at < self.state.shape[1]:
-            self.state[board, at] |= TWIN
-        self.put(self.packet(at, board))
-
-    def send(self, slot):
-        if slot == self.next_zero:
-            self.flush()
-            self.zero = slot
-        for board in range(BOARDS):
-            o = self.order
-            if board in o["dead"]:
-                self.state[board, slot] |= DEAD
-                continue
-            if self.lost():
-                self.state[board, slot] |= LOST
-                continue
-            self.state[board, slot] |= SENT
-            times = 1 + (o["duplicate"] > 0 and self.rng.random() < o["duplicate"])
-            self.count["genuine"] += 1
-            self.count["copies"] += times - 1
-            self.by_board[board, 0] += times
-            packet = self.packet(slot, board)
-            if o["late"] and self.rng.random() < o["late"]:
-                self.held.append((slot + int(self.rng.integers(40, 200)), packet))
-                times -= 1
-            if o["reorder"]:
-                self.block += [packet] * times
-            else:
-                for _ in range(times):
-                    self.put(packet)
-            self.twin(slot, board)
-        if len(self.block) > self.order["reorder"]:
-            self.flush()
-        if self.order["noise"] and self.rng.random() < self.order["noise"]:
-            self.count["noise"] += 1
-            self.put(self.rng.bytes(int(self.rng.integers(0, 2000))))
-        while self.held and self.held[0][0] <= slot:
-            self.put(self.held.pop(0)[1])
-
-    def flush(self):
-        self.rng.shuffle(self.block)
-        for packet in self.block:
-            self.put(packet)
-        self.block = []
-
-    def run(self):
-        slot, slots, begin = 0, self.state.shape[1], self.epoch_ns
-        offset = time.time_ns() - time.monotonic_ns()
-        start, ended, text = -1, False, b""
-        while not ended:
-            now = time.monotonic_ns() + offset
-            due = min(slots, (now - begin) // SLOT_NS)
-            if start < 0:
-                start = slot = due  # the epoch is long ago
-            while slot < due:
-                self.send(slot)
-                slot += 1
-            if select.select([0], [], [], 0.004)[0]:
-                read = os.read(0, 65536)
-                ended, text = read == b"", text + read
-            while b"\n" in text:
-                line, text = text.split(b"\n", 1)
-                order = json.loads(line)
-                self.next_zero = order.pop("begin_again", self.next_zero)
-                self.order.update(order)
-            ended = ended or slot >= slots
-        self.flush()
-        for _, packet in self.held:
-            self.put(packet)
-        return start, slot
-
-
-def main():
-    path, epoch_ns, slots, seed = sys.argv[1], *map(int, sys.argv[2:])
-    boards = Boards(epoch_ns, slots, seed)
-    start, end = boards.run()
-    np.savez(path + ".part.npz", state=boards.state, start=start, end=end, by_board=boards.by_board,
-             count=json.dumps(boards.count))
-    os.rename(path + ".part.npz", path)
-
-
-if __name__ == "__main__":
-    main()
+    def end(self, seconds):
+        said, _ = self.process.communicate(timeout=seconds)
+        said = json.loads(said)
+        self.start, self.stop, self.count, self.latest = (said[k] for k in
+                                                              ("start", "end", "count", "latest"))
+        self.packets = sum(self.count[k] for k in ("genuine", "copies", "twins", "noise"))
+        self.state = np.memmap(self.ledger, np.uint8, "r", shape=(BOARDS, self.slots))

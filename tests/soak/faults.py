@@ -1,6 +1,5 @@
 """The faults of a soak: a plan that follows from the seed alone, and how each is made and undone."""
 import contextlib
-import json
 import mmap
 import os
 import random
@@ -41,11 +40,12 @@ class Fault:
     done: dict = field(default_factory=dict)
 
 
-def plan(seed, seconds):
-    """Every kind at least once; those of one kind one after the other; all over 15 s before the end."""
-    faults, last = [], seconds - 15
-    for kind, (least, most, every, _) in KINDS.items():
-        rng = random.Random(f"{seed} {kind}")
+def plan(seed, seconds, calm=0):
+    """Every kind at least once; those of one kind one after the other; all over 15 s before the end, and
+    those that may stop the node `calm` seconds before it."""
+    faults = []
+    for kind, (least, most, every, stops) in KINDS.items():
+        rng, last = random.Random(f"{seed} {kind}"), seconds - max(15, calm if stops else 0)
         at = 6 + rng.random() * (min(every, last - most - 1) - 6)
         while at + most <= last:
             length = rng.uniform(least, most)
@@ -83,8 +83,7 @@ class Doing:
         self.said = []  # what went otherwise than it must
 
     def order(self, **orders):
-        self.soak.boards.stdin.write(json.dumps(orders) + "\n")
-        self.soak.boards.stdin.flush()
+        self.soak.boards.order(**orders)
 
     def begin(self, fault):
         getattr(self, "begin_" + fault.kind)(fault)
@@ -143,7 +142,7 @@ class Doing:
 
     def begin_begin_again(self, fault):
         """The counters begin again; the controller says so a moment before or after, or when it is back."""
-        slot = self.soak.slot_now() + 200
+        slot = self.soak.slot_now() + 10**9 // boards.SLOT_NS
         epoch = self.soak.epoch_ns + slot * boards.SLOT_NS
         self.order(begin_again=slot)
         fault.done = {"epoch": epoch, "slot": slot}

@@ -6,6 +6,7 @@ import os
 import harness
 
 BEAMS, BRIGHT = 2, 10  # of each receiver; S/N above which none may be missed
+AFTER_S, BEFORE_S = 6, 2  # of a step of the beams' level: so long its events are not judged
 STATES = ("injected", "partly", "refused", "scheduled")
 
 
@@ -39,9 +40,20 @@ def recover(ledger, files, first_beam):
     return json.loads(result.out)["events"] if result.out.startswith("{") else None
 
 
+def is_steady(soak, event):
+    """Whether the level of the beams was the same around an event. An update of gains, flags or thresholds,
+    and a board that goes or returns, make steps, which `packetize` follows within 3 s, and `recover` takes
+    for a part of the burst, or of the noise."""
+    at = int(event.rsplit("-", 1)[1]) * 1e-3  # an event of a schedule has its time, in ms, as its name
+    steps = soak.requests.steps + [soak.begin_s + t for f in soak.plan if f.kind == "boards_die"
+                                   for t in (f.begun, f.ended)]
+    return not any(-AFTER_S < step - at < BEFORE_S for step in steps)
+
+
 def check(soak, kills, wrong):
     """How many events have which state, and how many of those that a beam should see above S/N BRIGHT the
-    receivers have. Only whole events must be found: a fault may have taken the rest of a `partly` one."""
+    receivers have. Only whole events in a steady level must be found: a fault may have taken the rest of a
+    `partly` one."""
     ledger = soak.path("injections.jsonl")
     states = read_ledger(ledger, kills, wrong)
     bright, unread = {}, 0  # id: (predicted, recovered, missed) in the beam that should see it best
@@ -51,6 +63,8 @@ def check(soak, kills, wrong):
             events = recover(ledger, files, receiver.number * BEAMS) if files else []
             unread += events is None
             for event in events or []:
+                if not is_steady(soak, event["id"]):
+                    continue
                 if event["unexpected"]:
                     wrong.append(f"the refused burst {event['id']} is in what receiver {receiver.number} "
                                  f"has, with S/N {event['recovered']:.1f}")
@@ -65,5 +79,5 @@ def check(soak, kills, wrong):
     if len(bright) == len(lost):
         wrong.append(f"of {len(states)} events of the ledger the receivers have none")
     ratios = [snr / predicted for id, (predicted, snr, _) in bright.items() if states[id] == "injected"]
-    return {**{s: list(states.values()).count(s) for s in STATES}, "delivered": len(bright),
+    return {**{s: list(states.values()).count(s) for s in STATES}, "judged": len(bright),
             "recovered": len(bright) - len(lost), "ratio": sum(ratios) / max(len(ratios), 1)}

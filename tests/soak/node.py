@@ -13,9 +13,18 @@ import boards
 import harness
 
 CONTROL, CONTROLLER, BEAMS = 8081, 54321, (11025, 11026)
-FRAME = 4096  # base samples: 0.17 s
 UNIT = os.path.join(harness.CONFIG, "service", "beamring@.service")
-NODE = f"""telescope:
+PACKETIZE = f"""  - stage: packetize
+    in: {{from: levels, policy: drop}}
+    format: frb-node
+    acks: true
+    stall_s: 2
+    retry_s: 1
+    connect_s: 1
+    close_s: 2
+    destinations: [{', '.join(f'{{address: "127.0.0.1:{port}"}}' for port in BEAMS)}]
+"""
+SMALL = f"""telescope:
   name: soak
   grid: {{m: 4, n: 4}}
   spacing_m: {{m: 8.5, n: 6.3}}
@@ -31,7 +40,7 @@ pipeline:
     backend: socket
     receive_buffer: 4194304
     epoch_url: http://127.0.0.1:{CONTROLLER}/get-frame0-time
-    frame_samples: {FRAME}
+    frame_samples: {boards.FRAME}
     open: 3
     wait_s: 1
     out: packets
@@ -43,16 +52,7 @@ pipeline:
   - {{stage: frb_grid, in: fine, out: grid, integrate: 32}}
   - {{stage: frb_beams, in: grid, out: beams, beams: {{grid: [2, 2], spacing_deg: 1}}}}
   - {{stage: quantize, in: beams, out: levels, bits: 4, block: 256}}
-  - stage: packetize
-    in: {{from: levels, policy: drop}}
-    format: frb-node
-    acks: true
-    stall_s: 2
-    retry_s: 1
-    connect_s: 1
-    close_s: 2
-    destinations: [{', '.join(f'{{address: "127.0.0.1:{port}"}}' for port in BEAMS)}]
-  - stage: baseband_beamform
+{PACKETIZE}  - stage: baseband_beamform
     in: clean
     out: moving
     beams: {{directions: [[0, 0]], rates: [[7.2e-5, 0]]}}
@@ -61,9 +61,51 @@ pipeline:
   - {{stage: correlate, in: clean, out: visibilities, integrate: 65536}}
   - {{stage: uvh5, in: visibilities, directory: vis, prefix: "v_{{start}}", integrations: 20}}
 """
+# A node of CHORD at its real rate, on a GPU: 1024 beams for the disk, 8 for the receivers, 16 of voltages.
+CHORD = f"""include: {harness.CONFIG}/telescopes/chord.yaml
+device: cuda:0
+control: {{listen: "127.0.0.1:{CONTROL}"}}
+journal: journal.yaml
+pipeline:
+  - stage: capture
+    packet: chord-crs
+    sources: {list(range(boards.BOARDS))}
+    streams: [0]
+    addresses: [{', '.join(f'"127.0.0.1:{boards.PORT + k}"' for k in range(boards.THREADS))}]
+    backend: socket
+    receive_buffer: 268435456
+    epoch_url: http://127.0.0.1:{CONTROLLER}/get-frame0-time
+    frame_samples: {boards.FRAME}
+    open: 3
+    wait_s: 1
+    out: packets
+  - {{stage: record, name: ledger, in: packets, format: sources, directory: sources, prefix: "s_{{start}}"}}
+  - {{stage: unpack, in: packets, out: field}}
+  - {{stage: dump, in: {{from: field, history: {{seconds: 0.5}}}}, directory: disk/dumps, disk_timeout_s: 2}}
+  - {{stage: flag, in: field, out: clean}}
+  - {{stage: upchannelize, in: clean, out: fine, factor: 16}}
+  - {{stage: frb_grid, in: fine, out: grid, integrate: 192}}
+  - {{stage: frb_beams, name: search, in: grid, out: beams, beams: {{grid: [32, 32], spacing_deg: 0.12}}}}
+  - {{stage: quantize, name: search_levels, in: beams, out: search_levels, bits: 4, block: 256}}
+  - {{stage: record, name: search_record, in: {{from: search_levels, policy: drop}}, directory: disk,
+     prefix: "l_{{start}}", file_bytes: 67108864}}
+  - {{stage: frb_beams, in: grid, out: few, beams: {{grid: [2, 4], spacing_deg: 0.12}}}}
+  - {{stage: quantize, in: few, out: levels, bits: 4, block: 256}}
+{PACKETIZE}    zones: {{nfreq: [98304], edges_mhz: [299.90234375, 1499.90234375]}}
+  - stage: baseband_beamform
+    in: clean
+    out: moving
+    beams: {{directions: [{', '.join(f'[0, {0.002 * n:.3f}]' for n in range(16))}],
+            rates: [[7.2e-5, 0]]}}
+  - {{stage: record, name: baseband, in: {{from: moving, policy: drop}}, directory: disk,
+     prefix: "b_{{start}}", file_bytes: 67108864}}
+  - {{stage: correlate, in: clean, out: visibilities, integrate: 2097152}}
+  - {{stage: uvh5, in: visibilities, directory: vis, prefix: "v_{{start}}", integrations: 2}}
+"""
+NODE = CHORD if boards.CHORD else SMALL
 
 INJECT = """  - {stage: inject, in: clean, out: bright, ledger: injections.jsonl,
-     schedule: {per_hour: 1200, seed: SEED, snr: [8, 80], dm: [50, 1000], width_s: [0.01, 0.04],
+     schedule: {per_hour: 1200, seed: SEED, snr: [8, 80], dm: DM, width_s: [0.01, 0.04],
      radius: 0.004}}
 """
 
@@ -71,7 +113,8 @@ INJECT = """  - {stage: inject, in: clean, out: bright, ledger: injections.jsonl
 def with_bursts(seed):
     """The node with `inject` between `flag` and the products; the dumps have the field before it."""
     before, after = NODE.split("  - {stage: upchannelize")
-    return before + INJECT.replace("SEED", str(seed)) + "  - {stage: upchannelize" + \
+    dm = "[5, 50]" if boards.CHORD else "[50, 1000]"
+    return before + INJECT.replace("SEED", str(seed)).replace("DM", dm) + "  - {stage: upchannelize" + \
         after.replace("in: clean", "in: bright")
 
 
@@ -105,11 +148,11 @@ class Unit:
     def start(self):
         with open(os.path.join(self.directory, "node.log"), "a") as log:
             self.starts.append(time.monotonic())
-            log.write(json.dumps({"unit": "start", "message": "", "stage": None}) + "\n")
-            log.flush()
             checked = subprocess.run(self.words("ExecStartPre"), cwd=self.directory, stdout=log, stderr=log)
             if checked.returncode != 0:
                 return checked.returncode
+            log.write(json.dumps({"unit": "start", "message": "", "stage": None}) + "\n")
+            log.flush()
             self.process = subprocess.Popen(self.words("ExecStart"), cwd=self.directory, stdout=log,
                                             stderr=log, env=self.env)
         return None
@@ -206,6 +249,15 @@ class Watch:
         self.unit, self.begin, self.rows, self.over = unit, begin, [], threading.Event()
         self.seen = {}  # pid: what /v1/stages said last
         self.thread = threading.Thread(target=self.run, daemon=True)
+        self.gpu = None  # MiB of the GPU that are in use
+        if boards.CHORD:
+            threading.Thread(target=self.look_at_gpu, daemon=True).start()
+
+    def look_at_gpu(self):
+        words = ["nvidia-smi", "-i", os.environ.get("CUDA_VISIBLE_DEVICES", "0"), "--query-gpu=memory.used",
+                 "--format=csv,noheader,nounits"]
+        while not self.over.wait(1):
+            self.gpu = float(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
     def held(self, pid):
         """Kilobytes that the process has resident and locked, its threads, its descriptors."""
@@ -225,6 +277,8 @@ class Watch:
             row = {"t": began - self.begin, "ready": code == 200, "answer_s": time.monotonic() - began}
             if process is not None and (held := self.held(process.pid)) is not None:
                 row.update(zip(("rss", "locked", "threads", "fds"), held), pid=process.pid)
+                if self.gpu is not None:
+                    row["gpu"] = self.gpu
             self.rows.append(row)
             if len(self.rows) % 4 == 0 and process is not None:
                 code, text = ask("/v1/stages?now", timeout=5)

@@ -1,12 +1,21 @@
 """The report of a soak, as text and as a picture."""
 
 
+def slopes(when, s):
+    return f"{s['minutes']:.1f} min {when}: " + ", ".join(
+        f"{k} {v['mean']:.0f} {v['per_hour']:+.0f} +- {v['error']:.0f} per hour"
+        for k, v in s.items() if k != "minutes")
+
+
 def text(r):
+    if len(r["boards"]["slots"]) > 16:
+        r["boards"] = {name: [sum(row)] for name, row in r["boards"].items()}
     lines = [f"soak: seed {r['seed']}, {r['seconds']:g} s, {len(r['faults'])} faults, {r['processes']} "
              f"processes, {r['pipelines']} pipelines, {r['resets']} resets", "",
              "packets of each board" + "".join(f"{b:>10}" for b in range(len(r["boards"]["slots"])))]
     lines += [f"  {name:<19}" + "".join(f"{n:>10}" for n in row) for name, row in r["boards"].items()]
-    lines += ["", "sent: " + ", ".join(f"{n} {k}" for k, n in r["sent"].items()),
+    lines += ["", f"the F-engine was {r['sent_late_s'] * 1e3:.0f} ms late at most",
+              "sent: " + ", ".join(f"{n} {k}" for k, n in r["sent"].items()),
               "what became of them: " + ", ".join(f"{n} {k}" for k, n in r["packets"].items() if n),
               f"lost without a reason: {r['unexplained']}", ""]
     for n, peer in enumerate(r["receivers"]):
@@ -23,8 +32,9 @@ def text(r):
         lines.append(f"not ready {len(r['recoveries'])} times; the longest after a fault: {worst:.1f} s "
                      f"({kind})")
     for s in r["slopes"]:
-        lines.append(f"{s.pop('minutes'):.1f} min without a break: " + ", ".join(
-            f"{k} {v['mean']:.0f} {v['per_hour']:+.0f} +- {v['error']:.0f} per hour" for k, v in s.items()))
+        lines.append(slopes("without a break", s))
+    if r["calm"]:
+        lines.append(slopes("at the end", r["calm"]))
     lines += ["", *(f"WRONG: {w}" for w in r["wrong"]), "wrong: " + str(len(r["wrong"]))]
     return "\n".join(lines)
 

@@ -6,20 +6,27 @@ import threading
 import time
 
 import boards
+import faults
 import node
 
 UPDATE_S, DUMP_S = 3, 10
+FILLING = [("flag", "threshold_sigma", ([5, 5], [6, 6])), ("upchannelize", "gain", (2, 2.5)),
+           ("frb_grid", "threshold", (0.25, 0.5)), ("baseband_beamform", "shift", (6, 7))]
+LISTED = 260  # a little more than the node keeps
+AGO_S, LONG_S = ((0.1, 0.4), (0.001, 0.004)) if boards.CHORD else ((0.5, 2.5), (0.05, 0.4))
 
 
 class Requests:
     def __init__(self, soak, rng):
         self.soak, self.rng, self.over = soak, rng, threading.Event()
+        self.calm_at, self.filled_at = soak.calm_at, None
         self.said = []            # what was answered otherwise than it must
         self.count = {k: 0 for k in ("updates", "updates_wrong", "updates_taken", "dumps", "dumps_absurd",
                                      "dumps_taken", "dumps_done", "dumps_gone",
                                      "scrapes", "pages")}
         self.held = {}            # (stage, parameter): (text of the value, id) that was acknowledged last
         self.unsure = {}          # the same of a request whose answer did not come
+        self.steps = []           # Unix times at which the beams' level changed
         self.dumps = {}           # id: the last document seen
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -27,6 +34,9 @@ class Requests:
         next_update, next_dump, n = time.monotonic() + 2, time.monotonic() + 5, 0
         while not self.over.wait(0.2):
             now = time.monotonic()
+            if self.calm_at is not None and now >= self.calm_at and self.filled_at is None:
+                self.fill()
+                self.filled_at = time.monotonic()
             n += 1
             if now >= next_update:
                 next_update = now + UPDATE_S
@@ -36,6 +46,15 @@ class Requests:
                 self.dump()
             if n % 5 == 0:
                 self.scrape()
+
+    def fill(self):
+        """So many updates and clients that the node has held as much as it does at most: its lists of the
+        latest updates grow until they are full."""
+        for stage, key, values in FILLING * LISTED:
+            self.send_update(stage, key, self.rng.choice(values))
+        clients = faults.Fault("http_half_open", 0, 0)
+        self.soak.doing.begin_http_half_open(clients)
+        self.soak.doing.end_http_half_open(clients)
 
     def scrape(self):
         code, text = node.ask("/metrics")
@@ -54,7 +73,7 @@ class Requests:
     def draw_update(self):
         r = self.rng
         return r.choice((
-            ("flag", "bad_inputs", sorted(r.sample(range(32), r.randrange(4)))),
+            ("flag", "bad_inputs", sorted(r.sample(range(boards.BOARDS * boards.INPUTS), r.randrange(4)))),
             ("flag", "threshold_sigma", [r.randrange(5, 9), r.randrange(5, 9)]),
             ("upchannelize", "gain", r.choice((1.5, 2, 2.5))),
             ("frb_grid", "threshold", r.choice((0.25, 0.5, 0.75))),
@@ -64,9 +83,9 @@ class Requests:
         r = self.rng
         return r.choice((
             b"{", b"[]", b"", b"\0" * 100, b'{"at": {"sample": -1}, "stages": {"flag": {"bad_inputs": [1]}}}',
-            b'{"stages": {"flag": {"bad_inputs": [99]}}}', b'{"stages": {"nobody": {"x": 1}}}',
+            b'{"stages": {"flag": {"bad_inputs": [9999]}}}', b'{"stages": {"nobody": {"x": 1}}}',
             b'{"stages": {"upchannelize": {"gain": "loud"}}}', b'{"stages": {"frb_grid": {"threshold": 7}}}',
-            b'{"stages": {"capture": {"absent": [77]}}}', b'{"at": "noon", "stages": {"flag": {}}}',
+            b'{"stages": {"capture": {"absent": [777]}}}', b'{"at": "noon", "stages": {"flag": {}}}',
             b'{"stages": {"flag": {"bad_inputs": [1]}, "frb_grid": {"threshold": -1}}}',
             b'{"stages": {"frb_beams": {"beams": {"grid": [3, 3], "spacing_deg": 1}}}}'))
 
@@ -78,13 +97,17 @@ class Requests:
             if code not in (0, 400, 409, 503):
                 self.said.append(f"the wrong update {body} is answered by {code} {text}")
             return
+        self.send_update(*self.draw_update())
+
+    def send_update(self, stage, key, value):
         self.count["updates"] += 1
         name = f"u{self.count['updates']}"
-        stage, key, value = self.draw_update()
         code, text = node.ask("/v1/update", json.dumps({"id": name, "stages": {stage: {key: value}}}))
         if code == 202:
             self.count["updates_taken"] += 1
             self.held[stage, key] = value, name
+            if stage != "baseband_beamform":
+                self.steps.append(time.time())
             self.unsure.pop((stage, key), None)
         elif code == 0:
             self.unsure[stage, key] = value
@@ -111,8 +134,8 @@ class Requests:
             if code not in (0, 400, 409, 503) and not (code == 202 and body.get("start") != "yesterday"):
                 self.said.append(f"the absurd dump {body} is answered by {code} {text}")
             return
-        body = {"id": event, "start": {"time_ns": now_ns - int(r.uniform(0.5, 2.5) * 1e9)},
-                "duration_s": r.uniform(0.05, 0.4)}
+        body = {"id": event, "start": {"time_ns": now_ns - int(r.uniform(*AGO_S) * 1e9)},
+                "duration_s": r.uniform(*LONG_S)}
         code, text = node.ask("/v1/dump", json.dumps(body))
         if code == 202:
             self.count["dumps_taken"] += 1

@@ -183,6 +183,12 @@ bool br_stage_given(const struct br_stage *stage, const char *param)
 }
 
 /* There is no other stage whose files these could be. */
+bool br_stage_is_update(const struct br_stage *stage)
+{
+    (void)stage;
+    return false;
+}
+
 int br_stage_reads_file(struct br_stage *stage, const char *param, const char *path)
 {
     (void)stage, (void)param, (void)path;

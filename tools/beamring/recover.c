@@ -74,7 +74,10 @@ static bool look(const struct recover *r, const struct recover_event *e, struct 
         if (one.beam < 0) break;
         one.predicted = e->snr != NULL ? e->snr[one.beam] : 0;
         if (!recover_measure(r, e, one.beam, &cover, &one)) return false;
-        if (cover >= 0.5 && (found->beam < 0 || one.snr > found->snr)) *found = one;
+        if (cover >= 0.5 && (found->beam < 0 || one.snr > found->snr))
+            *found = one;
+        else if (found->beam < 0)
+            found->unsteady = found->unsteady || one.unsteady;
     }
     return true;
 }

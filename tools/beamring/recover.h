@@ -45,7 +45,8 @@ struct recover {
 
 /* One event in one beam. */
 struct recovered {
-    long beam; /* -1: no file has it */
+    long beam;     /* -1: no file has it */
+    bool unsteady; /* the noise changes at the event: nothing can be said */
     double predicted, snr, dm_error, time_error_s;
 };
 
@@ -56,9 +57,12 @@ struct recovered {
 int recover_open(struct recover *r, int count, char **paths);
 void recover_close(struct recover *r);
 
+/* --- recover_filter.c --- */
+
 /* The burst's S/N in a beam: of a filter of its shape at its place, in units of the noise around it. The
- * errors are where the filter finds most. `cover` receives the share of the filter that lies in the files,
- * squared; less than 0.5: nothing was measured. False: a file cannot be read, after a message. */
+ * errors are where the filter finds most. The noise is that on either side, as far as it keeps its level.
+ * `cover` receives the share of the filter that lies in the files, squared, 0 where the level changes at the
+ * event; less than 0.5: nothing was measured. False: a file cannot be read, after a message. */
 bool recover_measure(const struct recover *r, const struct recover_event *event, long beam, double *cover,
                      struct recovered *found);
 

@@ -134,8 +134,8 @@ int recover_ledger(struct recover *r)
 /* --- the report --- */
 
 struct summary {
-    size_t events, missed, unexpected, outside; /* outside: in none of the files */
-    double mean, scatter, error;                /* of the ratio; error: of the mean, from noise alone */
+    size_t events, missed, unexpected, outside, unsteady; /* outside: in none of the files */
+    double mean, scatter, error; /* of the ratio; error: of the mean, from noise alone */
     bool good;
 };
 
@@ -163,7 +163,8 @@ static struct summary summarize(const struct recover *r, const struct recovered 
         const struct recover_event *e = &r->event[i];
         s.missed += is_missed(e, f);
         s.unexpected += is_unexpected(e, f);
-        s.outside += f->beam < 0 && strcmp(e->state, "refused") != 0;
+        s.unsteady += f->beam < 0 && f->unsteady;
+        s.outside += f->beam < 0 && !f->unsteady && strcmp(e->state, "refused") != 0;
         if (!counts(e, f)) continue;
         double ratio = f->snr / f->predicted;
         s.events++;
@@ -199,14 +200,16 @@ static json_t *document(const struct recover *r, const struct recovered *found, 
             json_object_set_new(o, "dm_error", json_real(f->dm_error));
             json_object_set_new(o, "time_error_s", json_real(f->time_error_s));
         }
+        json_object_set_new(o, "unsteady", json_boolean(f->beam < 0 && f->unsteady));
         json_object_set_new(o, "missed", json_boolean(is_missed(e, f)));
         json_object_set_new(o, "unexpected", json_boolean(is_unexpected(e, f)));
         json_array_append_new(events, o);
     }
-    return json_pack("{so s{sI sI sI sI sf sf sf s[ff] sb}}", "events", events, "summary", "events",
+    return json_pack("{so s{sI sI sI sI sI sf sf sf s[ff] sb}}", "events", events, "summary", "events",
                      (json_int_t)s->events, "missed", (json_int_t)s->missed, "unexpected",
-                     (json_int_t)s->unexpected, "outside", (json_int_t)s->outside, "mean", s->mean, "scatter",
-                     s->scatter, "error", s->error, "limits", r->low, r->high, "good", s->good);
+                     (json_int_t)s->unexpected, "outside", (json_int_t)s->outside, "unsteady",
+                     (json_int_t)s->unsteady, "mean", s->mean, "scatter", s->scatter, "error", s->error,
+                     "limits", r->low, r->high, "good", s->good);
 }
 
 static void print(const struct recover *r, const struct recovered *found, const struct summary *s)
@@ -223,13 +226,16 @@ static void print(const struct recover *r, const struct recovered *found, const 
         else if (f->beam >= 0)
             printf("%-28s %-9s %5ld %9s %9.2f%s\n", e->id, e->state, f->beam, "-", f->snr,
                    is_unexpected(e, f) ? "  IT IS IN THE DATA" : "");
+        else if (f->unsteady)
+            printf("%-28s %-9s the level of the noise changes there\n", e->id, e->state);
         else if (strcmp(e->state, "refused") != 0)
             printf("%-28s %-9s no file has it\n", e->id, e->state);
     }
     printf("recovered over predicted S/N: mean %.4f of %zu events, to %.4f by their noise; scatter %.3f\n",
            s->mean, s->events, s->error, s->scatter);
-    printf("%zu missed above S/N %g, %zu in the data although refused, %zu in none of the files: %s\n",
-           s->missed, NOT_MISSED, s->unexpected, s->outside, s->good ? "good" : "NOT GOOD");
+    printf("%zu missed above S/N %g, %zu in the data although refused, %zu where the noise changes, %zu in "
+           "none of the files: %s\n",
+           s->missed, NOT_MISSED, s->unexpected, s->unsteady, s->outside, s->good ? "good" : "NOT GOOD");
 }
 
 static int draw(const struct recover *r, const json_t *o)

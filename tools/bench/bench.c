@@ -77,6 +77,7 @@ static const struct {
     {"replay", bench_replay, NULL},
     {"wires", bench_wires, NULL},
     {"pipelines", NULL, gpu_pipelines},
+    {"follow", bench_follow, bench_gpu_follow},
 };
 enum { NPARTS = sizeof parts / sizeof *parts };
 
@@ -85,7 +86,8 @@ static bool wanted[NPARTS];
 /* Whether a part is one kernel on the GPU, which can be given data with gaps. */
 static bool has_kernel(int part)
 {
-    return parts[part].gpu != NULL && parts[part].gpu != gpu_pipelines;
+    gpu_part *gpu = parts[part].gpu;
+    return gpu != NULL && gpu != gpu_pipelines && gpu != bench_gpu_follow;
 }
 
 /* Marks the part called by the first `length` characters of `name`. */

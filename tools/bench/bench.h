@@ -33,6 +33,7 @@ int bench_flag(void);
 int bench_capture(void);
 int bench_replay(void);
 int bench_wires(void); /* packetize */
+int bench_follow(void);
 
 /* A telescope's dishes on its grid of m x n cells: row after row, without the few places that have no
  * dish. */

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""The corner turn between two GPUs against bare ncclSend and ncclRecv of the same bytes, one after the other.
+"""The corner turn between GPUs against a bare all-to-all (ncclSend and ncclRecv) of the same bytes, one after
+the other, and whether it hides behind computing on the GPUs.
 
-    tools/bench/exchange_gpu.py PROGRAM PLUGINS NCCL_PAIR     with bench_beams.so and bench_sink.so in PLUGINS
-"""
+    tools/bench/exchange_gpu.py PROGRAM PLUGINS NCCL_ALL [--gpus 2,4] [--rounds 3]
+
+PLUGINS is a folder with bench_beams.so and bench_sink.so. A rank is a process with a GPU of its own; ranks
+meet by `--join`. The computing is copies within the GPU's memory that take about as long as the exchange."""
+import argparse
 import os
 import re
 import socket
@@ -11,49 +15,91 @@ import subprocess
 import sys
 import tempfile
 
-PIPELINE = """
+STEPS, BEAMS = 32, 512  # beams of each rank
+
+SOURCE = """
 device: "cuda:${{LOCAL_RANK}}"
 pipeline:
-  - {{stage: bench_beams, out: part, channels: {channels}, steps: 32, beams: {beams}, frames: {frames}}}
-  - {{stage: exchange, in: part, out: all}}
+  - {{stage: bench_beams, out: part, channels: {channels}, steps: 32, beams: {beams}, frames: {frames},
+     copies: {copies}}}
+"""
+EXCHANGE = SOURCE + """  - {{stage: exchange, in: part, out: all}}
   - {{stage: bench_sink, in: all}}
 """
+COMPUTING = SOURCE + "  - {{stage: bench_sink, in: part}}\n"
 
 
-def pipeline(program, plugins, directory, **values):
+def pipeline(a, n, text, directory, **values):
+    """Microseconds a frame takes the slowest rank."""
     path = os.path.join(directory, "exchange.yaml")
     with open(path, "w") as f:
-        f.write(PIPELINE.format(**values))
+        f.write(text.format(beams=BEAMS * n, **values))
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    env = {**os.environ, "BEAMRING_PLUGIN_PATH": plugins, "NCCL_NVLS_ENABLE": "0", "RANKS": "2"}
+    env = {**os.environ, "BEAMRING_PLUGIN_PATH": a.plugins, "NCCL_NVLS_ENABLE": "0", "RANKS": str(n)}
     jobs = [
-        subprocess.Popen([program, "run", "--join", f"127.0.0.1:{port}", path], stderr=subprocess.PIPE,
-                         stdout=subprocess.DEVNULL, text=True,
-                         env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(2)
+        subprocess.Popen([a.program, "run", "--join", f"127.0.0.1:{port}", path], stderr=subprocess.PIPE,
+                         stdout=None if a.verbose and r == 0 else subprocess.DEVNULL, text=True,
+                         env={**env, "RANK": str(r), "LOCAL_RANK": str(r)}) for r in range(n)
     ]
     texts = [job.communicate(timeout=100)[1] for job in jobs]
     found = [float(x) for text in texts for x in re.findall(r"([0-9.]+) us a frame", text)]
-    if len(found) != 2 or any(job.returncode for job in jobs):
+    if len(found) != n or any(job.returncode for job in jobs):
         sys.exit(f"the pipeline failed: {texts}")
     return max(found)
 
 
+def frames(channels):
+    """Enough for half a second."""
+    return 800 if channels > 1000 else 5000
+
+
+def bare(a, n, size):
+    done = subprocess.run([a.nccl_all, str(n), str(size), "400"], capture_output=True, text=True,
+                          check=True, env={**os.environ, "NCCL_NVLS_ENABLE": "0"})
+    return float(re.search(r"([0-9.]+) us", done.stdout)[1])
+
+
+def computing(a, n, directory, channels, wanted):
+    """So many copies that they take about so long, and how long they take."""
+    some = {"channels": channels, "frames": frames(channels)}
+    one, many = (pipeline(a, n, COMPUTING, directory, copies=c, **some) for c in (20, 120))
+    copies = max(1, round(wanted / ((many - one) / 100)))
+    return copies, pipeline(a, n, COMPUTING, directory, copies=copies, **some)
+
+
 def main():
-    program, plugins, pair = (os.path.abspath(x) for x in sys.argv[1:4])
-    print("  MB each way  ncclSend/Recv   exchange    share")
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("program")
+    p.add_argument("plugins")
+    p.add_argument("nccl_all")
+    p.add_argument("--gpus", default="2,4")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--channels", default="32,256,2048", help="of a rank: 32 are 1.05 MB a pair")
+    p.add_argument("--verbose", action="store_true", help="with rank 0's counters")
+    p.add_argument("--no-computing", action="store_true")
+    a = p.parse_args()
+    a.program, a.plugins, a.nccl_all = (os.path.abspath(x) for x in (a.program, a.plugins, a.nccl_all))
+    print("  GPUs  MB a pair  all-to-all   exchange   share   computing   with it   / the longer")
     with tempfile.TemporaryDirectory() as d:
-        for channels, beams in ((64, 1024), (512, 1024), (1024, 4096)):
-            size = channels * 32 * beams * 2 // 2
-            bare, ours = [], []
-            for _ in range(3):
-                done = subprocess.run([pair, str(size), "200"], capture_output=True, text=True, check=True,
-                                      env={**os.environ, "NCCL_NVLS_ENABLE": "0"})
-                bare.append(float(done.stdout.split()[0]))
-                ours.append(pipeline(program, plugins, d, channels=channels, beams=beams, frames=400))
-            a, b = statistics.median(bare), statistics.median(ours)
-            print(f"  {size / 1e6:11.1f}  {a:10.1f} us  {b:8.1f} us  {a / b:6.2f}", flush=True)
+        for n in map(int, a.gpus.split(",")):
+            for channels in map(int, a.channels.split(",")):
+                size = channels * STEPS * BEAMS * 2
+                some = {"channels": channels, "frames": frames(channels)}
+                alone, ours = [], []
+                for _ in range(a.rounds):
+                    alone.append(bare(a, n, size))
+                    ours.append(pipeline(a, n, EXCHANGE, d, copies=0, **some))
+                x, y = statistics.median(alone), statistics.median(ours)
+                print(f"  {n:4}  {size / 1e6:9.2f}  {x:7.1f} us  {y:6.1f} us  {x / y:6.2f}", end="",
+                      flush=True)
+                if not a.no_computing:
+                    copies, compute = computing(a, n, d, channels, y)
+                    both = statistics.median(
+                        pipeline(a, n, EXCHANGE, d, copies=copies, **some) for _ in range(a.rounds))
+                    print(f"  {compute:7.1f} us  {both:6.1f} us   {both / max(compute, y):6.2f}", end="")
+                print(flush=True)
 
 
 if __name__ == "__main__":

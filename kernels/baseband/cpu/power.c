@@ -152,7 +152,7 @@ static void do_span(struct br_baseband *plan, struct baseband_scratch *s, const 
     }
     if (C > B) s->running[B] = s->running[behind];
     if (span.ends)
-        br_baseband_power_finish(st, s->running, st->factor[f * slab->nblocks + k],
+        br_baseband_power_finish(st, s->running, power_factor(st, slab, f, k),
                                  slab->out + (f * slab->out_stride + k) * (C - st->subtract));
     else
         memcpy(st->running[st->now ^ 1] + f * C, s->running, C * sizeof *s->running);

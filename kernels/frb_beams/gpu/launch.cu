@@ -278,6 +278,7 @@ int create_whole(struct br_frb_beams *plan, struct br_why *why)
     const void *kernel = reinterpret_cast<const void *>(whole_variant(it, qt));
     if (allow_shared(plan, kernel, static_cast<size_t>(room), why) != 0) return -1;
     gpu->whole_blocks = blocks_at_once(plan, kernel, 32 * w.warps_j * w.teams, w.teams * w.team_bytes);
+    if (all && plan->incoherent == BR_INCOHERENT_APPEND) plan->pitch = plan->nbeams + 1;
     return 0;
 }
 
@@ -372,8 +373,10 @@ void form_grid(struct br_frb_beams *plan, const struct span *span, const weights
         mma_grid_whole::work w = gpu->whole;
         w.in = span->in, w.valid = span->valid, w.out = span->out, w.T = T, w.gap = stride - T;
         w.weights_q = set.q, w.weights_p = set.p;
-        w.wide_out = aligned_out && w.by % 8 == 0;
+        w.row = static_cast<unsigned>(plan->pitch);
+        w.wide_out = aligned_out && w.by % 8 == 0 && w.row % 8 == 0;
         w.together = w.wide_out && w.pitch == w.by && w.i_blocks == 1;
+        w.shifted = plan->pitch > plan->nbeams;
         w.steps = F * T;
         w.tasks = w.steps * w.j_tiles * w.i_blocks;
         unsigned blocks = up(w.tasks, w.teams) < gpu->whole_blocks ? up(w.tasks, w.teams) : gpu->whole_blocks;
@@ -385,7 +388,8 @@ void form_grid(struct br_frb_beams *plan, const struct span *span, const weights
     w.in = span->in, w.valid = span->valid, w.out = span->out, w.T = T, w.stride = stride;
     w.weights_q = set.q, w.weights_p = set.p;
     w.wide_in = w.nq % 8 == 0 && aligned_in;
-    w.wide_out = aligned_out && w.by % 8 == 0;
+    w.row = static_cast<unsigned>(plan->pitch);
+    w.wide_out = aligned_out && w.by % 8 == 0 && w.row % 8 == 0;
     w.step_tiles = up(T, w.steps);
     w.tasks = F * w.step_tiles * w.j_tiles * w.i_blocks;
     unsigned blocks = w.tasks < gpu->most_blocks ? w.tasks : gpu->most_blocks;

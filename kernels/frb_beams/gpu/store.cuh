@@ -67,6 +67,39 @@ __device__ __forceinline__ void store_octet(uint16_t *out, const float (&sum)[4]
     }
 }
 
+/* The eight halves from number `at`, 0 to 7, on of sixteen. */
+__device__ __forceinline__ uint4 eight_from(uint4 low, uint4 high, unsigned at)
+{
+    unsigned word[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}, bits = at % 2 * 16;
+#pragma unroll
+    for (int i = 0; i < 6; i++) word[i] = at & 4 ? word[i + 2] : word[i];
+#pragma unroll
+    for (int i = 0; i < 5; i++) word[i] = at & 2 ? word[i + 1] : word[i];
+    return make_uint4(__funnelshift_r(word[0], word[1], bits), __funnelshift_r(word[1], word[2], bits),
+                      __funnelshift_r(word[2], word[3], bits), __funnelshift_r(word[3], word[4], bits));
+}
+
+/* Copies n halves to any address, by `threads` threads, of which there are at least 8: in pieces of 16 bytes
+ * where n is a multiple of 8 and `from` one of 16 bytes. */
+__device__ __forceinline__ void copy_row(uint16_t *to, const uint16_t *from, unsigned n, unsigned thread,
+                                         unsigned threads)
+{
+    if (n % 8 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+        for (unsigned i = thread; i < n; i += threads) to[i] = from[i];
+        return;
+    }
+    const unsigned head = (8 - static_cast<unsigned>(reinterpret_cast<uintptr_t>(to) / 2 % 8)) % 8,
+                   pieces = n / 8 - (head > 0 ? 1 : 0);
+    const uint4 *piece = reinterpret_cast<const uint4 *>(from);
+    uint4 *aligned = reinterpret_cast<uint4 *>(to + head);
+#pragma unroll 4
+    for (unsigned i = thread; i < pieces; i += threads)
+        aligned[i] = eight_from(piece[i], piece[head > 0 ? i + 1 : i], head);
+    if (head == 0 || thread >= 8) return;
+    const unsigned end = thread < head ? thread : n - 8 + thread; /* of the first ones, or of the last ones */
+    to[end] = from[end];
+}
+
 } // namespace beamring
 
 #endif

@@ -87,6 +87,7 @@ int br_coherent_start(struct br_stage *stage, struct br_coherent *c)
 void br_coherent_stop(struct br_stage *stage, struct br_coherent *c)
 {
     br_horizon_end(stage, &c->horizon);
+    br_pointings_clear(br_stage_output(stage, 0)->motion);
     br_moving_destroy(c->moving);
     br_baseband_destroy(c->plan);
     br_stage_gpu_end(stage, c->cuda);
@@ -113,19 +114,27 @@ int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t 
     return status == 0 ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "%s", why.text);
 }
 
-int br_coherent_prepare(struct br_stage *stage, struct br_coherent *fresh, const struct br_coherent *now)
+int br_coherent_prepare(struct br_stage *stage, void *with, const void *self)
 {
+    struct br_coherent *fresh = with;
+    const struct br_coherent *now = self;
     struct br_why why = {""};
     enum br_backend backend;
     int status = br_stage_backend_aside(stage, now->cuda, &backend, &fresh->cuda);
     if (status == BR_OK) status = make_plan(stage, fresh, backend);
     if (status == BR_OK && br_baseband_may_exchange(now->plan, fresh->plan, &why) != 0)
         status = br_stage_fail(stage, BR_E_INVALID, "%s; restart the pipeline with them", why.text);
-    return status == BR_OK ? start_moving(stage, fresh, now->cuda) : status;
+    if (status == BR_OK) status = start_moving(stage, fresh, now->cuda);
+    if (status != BR_OK || fresh->beams == NULL) return status;
+    fresh->pointing = br_pointing_make(&fresh->rule.motion, 0);
+    return fresh->pointing != NULL ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "no memory for its beams");
 }
 
-void br_coherent_commit(struct br_coherent *now, struct br_coherent *with)
+void br_coherent_commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample)
 {
+    struct br_coherent *now = self, *with = fresh;
+    br_pointings_enter(br_stage_output(stage, 0)->motion, with->pointing, sample);
+    with->pointing = NULL;
     br_baseband_exchange(now->plan, with->plan);
     BR_EXCHANGE(struct br_moving *, now, with, moving);
     now->rule = with->rule;
@@ -133,9 +142,12 @@ void br_coherent_commit(struct br_coherent *now, struct br_coherent *with)
     now->interval = UINT64_MAX;
 }
 
-void br_coherent_discard(struct br_coherent *fresh)
+void br_coherent_discard(struct br_stage *stage, void *fresh)
 {
-    br_moving_destroy(fresh->moving);
-    br_baseband_destroy(fresh->plan);
-    br_cuda_destroy(fresh->cuda);
+    (void)stage;
+    struct br_coherent *c = fresh;
+    br_pointing_free(c->pointing);
+    br_moving_destroy(c->moving);
+    br_baseband_destroy(c->plan);
+    br_cuda_destroy(c->cuda);
 }

@@ -24,7 +24,8 @@ struct br_coherent {
      * the plan has, UINT64_MAX: none of it. */
     struct br_moving *moving;
     uint64_t interval;
-    struct br_horizon horizon; /* where they point; nbeams is 0 for weights from a file */
+    struct br_pointing *pointing; /* of an update, until it is committed: where its beams point */
+    struct br_horizon horizon;    /* where they point; nbeams is 0 for weights from a file */
 };
 
 /* The parameters of a stage whose struct `owner` has a br_coherent `coherent`; without BR_SHIFT_PARAM the
@@ -63,10 +64,10 @@ void br_coherent_stop(struct br_stage *stage, struct br_coherent *c);
 int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t sample, uint64_t end,
                         uint64_t *until);
 
-/* The stage's prepare, commit and discard. */
+/* The stage's prepare, commit and discard, for stages whose struct begins with a br_coherent. */
 extern const char *const br_coherent_updates[];
-int br_coherent_prepare(struct br_stage *stage, struct br_coherent *fresh, const struct br_coherent *now);
-void br_coherent_commit(struct br_coherent *now, struct br_coherent *with);
-void br_coherent_discard(struct br_coherent *fresh);
+int br_coherent_prepare(struct br_stage *stage, void *fresh, const void *self);
+void br_coherent_commit(struct br_stage *stage, void *self, void *fresh, uint64_t sample);
+void br_coherent_discard(struct br_stage *stage, void *fresh);
 
 #endif

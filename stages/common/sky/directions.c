@@ -1,5 +1,6 @@
 #include "stages/common/sky/directions.h"
 #include "formats/tables/hdf5_tables.h"
+#include "runtime/stage_updates.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/shape.h"
 
@@ -385,6 +386,10 @@ int br_directions_configure(struct br_stage *stage, const struct br_beams_param 
     status = take_motion(stage, param, motion);
     struct br_motion *kept = br_stage_alloc(stage, sizeof *kept);
     *kept = *motion;
+    if (!br_stage_is_update(stage)) {
+        kept->pointings = br_stage_alloc(stage, sizeof *kept->pointings);
+        pthread_mutex_init(&kept->pointings->lock, NULL);
+    }
     out->motion = kept;
     return status;
 }

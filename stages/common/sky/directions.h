@@ -15,6 +15,7 @@
 #ifndef BEAMRING_STAGES_COMMON_SKY_DIRECTIONS_H
 #define BEAMRING_STAGES_COMMON_SKY_DIRECTIONS_H
 
+#include "formats/sky/pointings.h"
 #include "stages/common/sky/towards.h"
 
 /* Filled in by the loader from YAML. */

@@ -1,5 +1,6 @@
 #include "stages/common/stage/finite.h"
 
+#include "formats/common/axes.h"
 #include "formats/dada/recording.h"
 
 #include <inttypes.h>
@@ -124,8 +125,7 @@ static uint64_t clean_side(const struct br_stream *stream, struct br_frame *fram
                        .nsteps = br_stream_part(stream, 0, frame->first, frame->samples).nsteps,
                        .nibbles = array->dtype == BR_INT4,
                        .missing = recording_missing_byte(stream) & (array->dtype == BR_INT4 ? 0x0f : 0xff)};
-    bool ours = (array->dtype == BR_INT4 || array->dtype == BR_UINT8) && array->naxes == 3 &&
-                br_array_axis(array, "beam") == 0 && br_array_axis(array, "freq") == 1 &&
+    bool ours = (array->dtype == BR_INT4 || array->dtype == BR_UINT8) && axes_are(array, "beam,freq,time") &&
                 !br_stream_is_zoned(stream) && count == 2 * B * F;
     br_frame_open_validity(stream, frame);
     for (size_t i = 0; i + 1 < count; i += 2) {

@@ -1,4 +1,5 @@
 #include "stages/common/stage/shape.h"
+#include "formats/common/axes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,16 +7,21 @@
 int br_expect_input(struct br_stage *stage, unsigned dtypes, const char *axes, const char *want)
 {
     const struct br_array *array = &br_stage_input(stage, 0)->array;
-    char names[BR_MAX_AXES * (BR_AXIS_NAME + 1)] = "", text[160];
-    for (unsigned i = 0; i < array->naxes && i < BR_MAX_AXES; i++) {
-        if (i > 0) strcat(names, ",");
-        strncat(names, array->axis[i].name, BR_AXIS_NAME);
-    }
-    if ((dtypes >> array->dtype & 1) != 0 && strcmp(names, axes) == 0) return BR_OK;
-    bool wide = array->dtype == BR_INT8X2 && (dtypes >> BR_INT4X2 & 1) != 0 && strcmp(names, axes) == 0;
+    bool same = axes_are(array, axes);
+    char text[160];
+    if ((dtypes >> array->dtype & 1) != 0 && same) return BR_OK;
+    bool wide = array->dtype == BR_INT8X2 && (dtypes >> BR_INT4X2 & 1) != 0 && same;
     return br_stage_fail(stage, BR_E_INVALID, "its input is %s; it needs %s%s",
                          br_array_format(array, text, sizeof text), want,
                          wide ? " (the stage requantize makes 4 + 4 bits of 8 + 8)" : "");
+}
+
+int br_output_array(struct br_stage *stage, struct br_stream *stream, enum br_dtype dtype, const char *axes,
+                    const size_t *lengths)
+{
+    struct br_error error = {0};
+    int status = br_array_init(&stream->array, dtype, axes, lengths, &error);
+    return status == BR_OK ? BR_OK : br_stage_fail(stage, BR_E_INVALID, "%s", error.text);
 }
 
 void *br_stage_keep(struct br_stage *stage, void *memory, size_t bytes)

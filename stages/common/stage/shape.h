@@ -13,6 +13,11 @@ int br_expect_input(struct br_stage *stage, unsigned dtypes, const char *axes, c
  * are not one array. */
 int br_expect_one_factor(struct br_stage *stage);
 
+/* Gives an output's stream the array of these axes, slowest first. BR_OK, or BR_E_INVALID: the failure is the
+ * stage's. */
+int br_output_array(struct br_stage *stage, struct br_stream *stream, enum br_dtype dtype, const char *axes,
+                    const size_t *lengths);
+
 /* Moves `bytes` of malloc'ed memory into memory that lives as long as the pipeline, and frees it. NULL stays
  * NULL. */
 void *br_stage_keep(struct br_stage *stage, void *memory, size_t bytes);

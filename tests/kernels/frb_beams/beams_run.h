@@ -57,6 +57,16 @@ static inline size_t beams_out(const struct run *r)
     return r->params.nbeams + (r->params.incoherent == BR_INCOHERENT_APPEND);
 }
 
+/* Executes all of a run by parts, as beams that are steered within a frame are formed. */
+static inline void execute_by_parts(struct br_frb_beams *plan, const struct run *r, const uint16_t *in,
+                                    uint16_t *out)
+{
+    for (size_t at = 0, count; at < r->T; at += count) {
+        count = pick(1, r->T - at);
+        br_frb_beams_execute_steps(plan, in, r->valid, r->T, at, count, out);
+    }
+}
+
 /* The mean over the map beside the beams, and off them: beams are the same bits as without it. `how` computes
  * all of a run. Returns what is wrong, or NULL. */
 static inline const char *incoherent_is_wrong(struct run *r, uint16_t *(*how)(const struct run *r))

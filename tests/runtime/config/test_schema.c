@@ -156,113 +156,108 @@ static void test_lifetime(void **state)
 }
 
 /* Each text has one mistake: these words say it, at this place. */
+static const struct {
+    const char *text, *message;
+} mistakes[] = {
+    {"flag: yes", "1:7: flag: 'yes' is neither; expected true or false; did you mean 'true'?"},
+    {"flag: 0", "1:7: flag: '0' is neither; expected true or false; did you mean 'false'?"},
+    {"flag: \"true\"", "1:7: flag: 'true' is quoted, and so a text; expected true or false"},
+    {"flag: [true]", "1:7: flag: a list of 1 is not a single value; expected true or false"},
+    {"whole: many",
+     "1:8: whole: 'many' is not a whole number; expected a whole number from -10 to 100 samples"},
+    {"whole: 101", "1:8: whole: '101' is out of range; expected a whole number from -10 to 100 samples"},
+    {"whole: -11", "1:8: whole: '-11' is out of range; expected a whole number from -10 to 100 samples"},
+    {"whole: 1.5",
+     "1:8: whole: '1.5' is not a whole number; expected a whole number from -10 to 100 samples"},
+    {"whole: 1 2",
+     "1:8: whole: '1 2' is not a whole number; expected a whole number from -10 to 100 samples"},
+    {"whole: 0xg",
+     "1:8: whole: '0xg' is not a whole number; expected a whole number from -10 to 100 samples"},
+    {"whole: 0x65", "1:8: whole: '0x65' is out of range; expected a whole number from -10 to 100 samples"},
+    {"whole: 010", "1:8: whole: '010' begins with 0, which some read as octal; expected a whole number "
+                   "from -10 to 100 samples"},
+    {"whole: '5'",
+     "1:8: whole: '5' is quoted, and so a text; expected a whole number from -10 to 100 samples"},
+    {"whole: 99999999999999999999",
+     "1:8: whole: '99999999999999999999' does not fit into 64 bits; expected a whole number "
+     "from -10 to 100 samples"},
+    {"whole: 1e300",
+     "1:8: whole: '1e300' does not fit into 64 bits; expected a whole number from -10 to 100 samples"},
+    {"whole: 9.3e18",
+     "1:8: whole: '9.3e18' does not fit into 64 bits; expected a whole number from -10 to 100 samples"},
+    {"whole: 1.25e1",
+     "1:8: whole: '1.25e1' is not a whole number; expected a whole number from -10 to 100 samples"},
+    {"whole: 5e-1",
+     "1:8: whole: '5e-1' is not a whole number; expected a whole number from -10 to 100 samples"},
+    {"whole: 9e18", "1:8: whole: '9e18' is out of range; expected a whole number from -10 to 100 samples"},
+    {"whole: +", "1:8: whole: '+' is not a whole number; expected a whole number from -10 to 100 samples"},
+    {"whole: {a: 1}",
+     "1:8: whole: a map is not a single value; expected a whole number from -10 to 100 samples"},
+    {"whole:", "1:7: whole: '' is not a value (leave the key out for its default); expected a whole number "
+               "from -10 to 100 "
+               "samples"},
+    {"real: ~", "1:7: real: '~' is not a value (leave the key out for its default); expected a number from "
+                "0 to 1.5 MHz"},
+    {"real: 1.51", "1:7: real: '1.51' is out of range; expected a number from 0 to 1.5 MHz"},
+    {"real: -1e-9", "1:7: real: '-1e-9' is out of range; expected a number from 0 to 1.5 MHz"},
+    {"real: nan", "1:7: real: 'nan' is not a number; expected a number from 0 to 1.5 MHz"},
+    {"real: .inf", "1:7: real: '.inf' is not a number; expected a number from 0 to 1.5 MHz"},
+    {"real: 1e999", "1:7: real: '1e999' is too large; expected a number from 0 to 1.5 MHz"},
+    {"real: 1..2", "1:7: real: '1..2' is not a number; expected a number from 0 to 1.5 MHz"},
+    {"real: e", "1:7: real: 'e' is not a number; expected a number from 0 to 1.5 MHz"},
+    {"text: [a]", "1:7: text: a list of 1 is not a single value; expected a text"},
+    {"text: null", "1:7: text: 'null' is not a value (leave the key out for its default); expected a text"},
+    {"path: ''", "1:7: path: '' is empty; expected a path"},
+    {"choice: quick", "1:9: choice: 'quick' is not a choice; expected one of fast, slow, nearest"},
+    {"choice: faster",
+     "1:9: choice: 'faster' is not a choice; expected one of fast, slow, nearest; did you mean 'fast'?"},
+    {"rational: 1/0", "1:11: rational: '1/0' is not a positive fraction; expected a positive number or "
+                      "fraction such as 2560 or "
+                      "5120/3"},
+    {"rational: -5", "1:11: rational: '-5' is not a positive fraction; expected a positive number or "
+                     "fraction such as 2560 or "
+                     "5120/3"},
+    {"ints: []", "1:7: ints: a list of 0 has 0 items; expected a list of 1 to 3 items, each a whole "
+                 "number from 0 to 65535"},
+    {"ints: [1, 2, 3, 4]",
+     "1:7: ints: a list of 4 has 4 items; expected a list of 1 to 3 items, each a whole number from 0 "
+     "to 65535"},
+    {"ints: [1, x]", "1:11: ints[1]: 'x' is not a whole number; expected a whole number from 0 to 65535"},
+    {"ints: [1, [2]]",
+     "1:11: ints[1]: a list of 1 is not a single value; expected a list of 1 to 3 items, each a whole "
+     "number from 0 to 65535"},
+    {"ints: -1", "1:7: ints: '-1' is out of range; expected a whole number from 0 to 65535"},
+    {"ints: {a: 1}", "1:7: ints: a map is not a list; expected a list of 1 to 3 items, each a whole "
+                     "number from 0 to 65535"},
+    {"reals: ", "1:7: reals: '' is not a value (leave the key out for its default); expected a number"},
+    {"strings: a", "1:10: strings: 'a' has 1 item; expected a list of 2 items, each a text"},
+    {"map: 5", "1:6: map: '5' is not a map; expected a map with channels, factor, list, at"},
+    {"map: {channels: 5, at: {x: a}}", "1:28: map.at.x: 'a' is not a number; expected a number"},
+    {"map: {channels: 5, fcator: 2}",
+     "1:20: unknown key 'fcator' in 'map'; expected one of channels, factor, list, at; did "
+     "you mean 'factor'?"},
+    {"map: {factor: 5}", "1:6: 'map.channels' is missing; expected a whole number from 1 to 1024"},
+    {"maps: {channels: 5}",
+     "1:7: maps: a map is not a list; expected a list of items, each a map with channels, factor, "
+     "list, at"},
+    {"maps: [{channels: 5}, {channels: 5, factor: 0}]",
+     "1:45: maps[1].factor: '0' is out of range; expected a whole number "
+     "from 1 to 128"},
+    {"maps: [{channels: 5}, 7]",
+     "1:23: maps[1]: '7' is not a map; expected a map with channels, factor, list, at"},
+    {"xyzzy: 1", "1:1: unknown key 'xyzzy'; expected one of flag, whole, real, text, choice, path, "
+                 "rational, ints, reals, "
+                 "strings, map, maps"},
+};
+
 static void test_values(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text, *message;
-    } cases[] = {
-        {"flag: yes", "1:7: flag: 'yes' is neither; expected true or false; did you mean 'true'?"},
-        {"flag: 0", "1:7: flag: '0' is neither; expected true or false; did you mean 'false'?"},
-        {"flag: \"true\"", "1:7: flag: 'true' is quoted, and so a text; expected true or false"},
-        {"flag: [true]", "1:7: flag: a list of 1 is not a single value; expected true or false"},
-        {"whole: many",
-         "1:8: whole: 'many' is not a whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 101", "1:8: whole: '101' is out of range; expected a whole number from -10 to 100 samples"},
-        {"whole: -11", "1:8: whole: '-11' is out of range; expected a whole number from -10 to 100 samples"},
-        {"whole: 1.5",
-         "1:8: whole: '1.5' is not a whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 1 2",
-         "1:8: whole: '1 2' is not a whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 0xg",
-         "1:8: whole: '0xg' is not a whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 0x65",
-         "1:8: whole: '0x65' is out of range; expected a whole number from -10 to 100 samples"},
-        {"whole: 010", "1:8: whole: '010' begins with 0, which some read as octal; expected a whole number "
-                       "from -10 to 100 samples"},
-        {"whole: '5'",
-         "1:8: whole: '5' is quoted, and so a text; expected a whole number from -10 to 100 samples"},
-        {"whole: 99999999999999999999",
-         "1:8: whole: '99999999999999999999' does not fit into 64 bits; expected a whole number "
-         "from -10 to 100 samples"},
-        {"whole: 1e300",
-         "1:8: whole: '1e300' does not fit into 64 bits; expected a whole number from -10 to 100 samples"},
-        {"whole: 9.3e18",
-         "1:8: whole: '9.3e18' does not fit into 64 bits; expected a whole number from -10 to 100 samples"},
-        {"whole: 1.25e1",
-         "1:8: whole: '1.25e1' is not a whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 5e-1",
-         "1:8: whole: '5e-1' is not a whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: 9e18",
-         "1:8: whole: '9e18' is out of range; expected a whole number from -10 to 100 samples"},
-        {"whole: +",
-         "1:8: whole: '+' is not a whole number; expected a whole number from -10 to 100 samples"},
-        {"whole: {a: 1}",
-         "1:8: whole: a map is not a single value; expected a whole number from -10 to 100 samples"},
-        {"whole:",
-         "1:7: whole: '' is not a value (leave the key out for its default); expected a whole number "
-         "from -10 to 100 "
-         "samples"},
-        {"real: ~",
-         "1:7: real: '~' is not a value (leave the key out for its default); expected a number from "
-         "0 to 1.5 MHz"},
-        {"real: 1.51", "1:7: real: '1.51' is out of range; expected a number from 0 to 1.5 MHz"},
-        {"real: -1e-9", "1:7: real: '-1e-9' is out of range; expected a number from 0 to 1.5 MHz"},
-        {"real: nan", "1:7: real: 'nan' is not a number; expected a number from 0 to 1.5 MHz"},
-        {"real: .inf", "1:7: real: '.inf' is not a number; expected a number from 0 to 1.5 MHz"},
-        {"real: 1e999", "1:7: real: '1e999' is too large; expected a number from 0 to 1.5 MHz"},
-        {"real: 1..2", "1:7: real: '1..2' is not a number; expected a number from 0 to 1.5 MHz"},
-        {"real: e", "1:7: real: 'e' is not a number; expected a number from 0 to 1.5 MHz"},
-        {"text: [a]", "1:7: text: a list of 1 is not a single value; expected a text"},
-        {"text: null",
-         "1:7: text: 'null' is not a value (leave the key out for its default); expected a text"},
-        {"path: ''", "1:7: path: '' is empty; expected a path"},
-        {"choice: quick", "1:9: choice: 'quick' is not a choice; expected one of fast, slow, nearest"},
-        {"choice: faster",
-         "1:9: choice: 'faster' is not a choice; expected one of fast, slow, nearest; did you mean 'fast'?"},
-        {"rational: 1/0", "1:11: rational: '1/0' is not a positive fraction; expected a positive number or "
-                          "fraction such as 2560 or "
-                          "5120/3"},
-        {"rational: -5", "1:11: rational: '-5' is not a positive fraction; expected a positive number or "
-                         "fraction such as 2560 or "
-                         "5120/3"},
-        {"ints: []", "1:7: ints: a list of 0 has 0 items; expected a list of 1 to 3 items, each a whole "
-                     "number from 0 to 65535"},
-        {"ints: [1, 2, 3, 4]",
-         "1:7: ints: a list of 4 has 4 items; expected a list of 1 to 3 items, each a whole number from 0 "
-         "to 65535"},
-        {"ints: [1, x]", "1:11: ints[1]: 'x' is not a whole number; expected a whole number from 0 to 65535"},
-        {"ints: [1, [2]]",
-         "1:11: ints[1]: a list of 1 is not a single value; expected a list of 1 to 3 items, each a whole "
-         "number from 0 to 65535"},
-        {"ints: -1", "1:7: ints: '-1' is out of range; expected a whole number from 0 to 65535"},
-        {"ints: {a: 1}", "1:7: ints: a map is not a list; expected a list of 1 to 3 items, each a whole "
-                         "number from 0 to 65535"},
-        {"reals: ", "1:7: reals: '' is not a value (leave the key out for its default); expected a number"},
-        {"strings: a", "1:10: strings: 'a' has 1 item; expected a list of 2 items, each a text"},
-        {"map: 5", "1:6: map: '5' is not a map; expected a map with channels, factor, list, at"},
-        {"map: {channels: 5, at: {x: a}}", "1:28: map.at.x: 'a' is not a number; expected a number"},
-        {"map: {channels: 5, fcator: 2}",
-         "1:20: unknown key 'fcator' in 'map'; expected one of channels, factor, list, at; did "
-         "you mean 'factor'?"},
-        {"map: {factor: 5}", "1:6: 'map.channels' is missing; expected a whole number from 1 to 1024"},
-        {"maps: {channels: 5}",
-         "1:7: maps: a map is not a list; expected a list of items, each a map with channels, factor, "
-         "list, at"},
-        {"maps: [{channels: 5}, {channels: 5, factor: 0}]",
-         "1:45: maps[1].factor: '0' is out of range; expected a whole number "
-         "from 1 to 128"},
-        {"maps: [{channels: 5}, 7]",
-         "1:23: maps[1]: '7' is not a map; expected a map with channels, factor, list, at"},
-        {"xyzzy: 1", "1:1: unknown key 'xyzzy'; expected one of flag, whole, real, text, choice, path, "
-                     "rational, ints, reals, "
-                     "strings, map, maps"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         struct all a;
         char expected[600];
-        struct br_config *config = fill(cases[i].text, &a);
-        snprintf(expected, sizeof expected, "t.yaml:%s\n", cases[i].message);
+        struct br_config *config = fill(mistakes[i].text, &a);
+        snprintf(expected, sizeof expected, "t.yaml:%s\n", mistakes[i].message);
         assert_messages(config, expected);
     }
 }

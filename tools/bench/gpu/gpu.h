@@ -199,6 +199,11 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n);
 /* Whole pipelines fed from locked memory. Returns how many take longer than they should. */
 int gpu_pipelines(struct gpu *g);
 
+/* --- ../follow.c ---------------------------------------------------------------------------- */
+
+/* CHORD's frames in real time, with beams that follow the sky beside beams that stand still. */
+int bench_gpu_follow(struct gpu *g);
+
 /* Milliseconds of one frame's copies alone, both ways at once. Negative after a failure. */
 double gpu_transfers(struct gpu *g, size_t to_device, size_t to_host);
 

@@ -1,5 +1,5 @@
 /* bench_sink - for tools/bench/exchange.py: takes frames, and prints in the end how long all but the first
- * of them took. */
+ * of them took, and when (CLOCK_MONOTONIC). */
 #include "buffers/clock.h"
 #include "runtime/ranks.h"
 
@@ -34,8 +34,9 @@ static int stop(struct br_stage *stage, void *self)
     /* On a GPU frames are handed on before they are there; here all of them are. */
     if (br_stage_device(stage) >= 0) s->last_ns = br_clock_ns();
     if (s->frames > 1)
-        br_stage_note(stage, "%.3f us a frame",
-                      (double)(s->last_ns - s->first_ns) * 1e-3 / (double)(s->frames - 1));
+        br_stage_note(stage, "%.3f us a frame, from %.3f s to %.3f s",
+                      (double)(s->last_ns - s->first_ns) * 1e-3 / (double)(s->frames - 1),
+                      (double)s->first_ns * 1e-9, (double)s->last_ns * 1e-9);
     return BR_OK;
 }
 

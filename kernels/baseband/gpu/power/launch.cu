@@ -71,14 +71,6 @@ extern "C" void br_baseband_cuda_power_begin(struct br_baseband *plan)
                "cudaMemsetAsync");
 }
 
-/* Factors differ only where something is missing. */
-static bool all_same(const float *factor, size_t n)
-{
-    for (size_t i = 1; i < n; i++)
-        if (factor[i] != factor[0]) return false;
-    return true;
-}
-
 extern "C" void br_baseband_cuda_power(struct br_baseband *plan, const struct power_slab *given)
 {
     const struct power_state *p = plan->power;
@@ -88,11 +80,10 @@ extern "C" void br_baseband_cuda_power(struct br_baseband *plan, const struct po
     slab s = {};
     s.groups = T % GROUP == 0 && p->position % GROUP == 0 && p->integrate % GROUP == 0;
     br_cuda_begin(plan->cuda);
-    const size_t factors = F * given->nblocks;
-    if (factors > 0 && all_same(p->factor, factors)) {
-        s.same = p->factor[0];
-    } else if (factors > 0) {
-        s.factor = static_cast<const float *>(br_cuda_upload(plan->cuda, p->factor, factors * sizeof(float)));
+    s.same = p->factor[0];
+    if (!given->alike && given->nblocks > 0) {
+        s.factor = static_cast<const float *>(
+            br_cuda_upload(plan->cuda, p->factor, F * given->nblocks * sizeof(float)));
         if (s.factor == nullptr) return; /* br_cuda_check says why */
     }
     const uint8_t *valid = nullptr;
@@ -112,18 +103,18 @@ extern "C" void br_baseband_cuda_power(struct br_baseband *plan, const struct po
     s.rest_after = p->rest[p->now ^ 1];
     s.out = given->out;
     s.out_stride = given->out_stride;
-    s.T = T;
+    s.T = static_cast<unsigned>(T);
     s.position = p->position;
     s.integrate = p->integrate;
-    s.nblocks = given->nblocks;
-    s.spans = power_spans(p, given);
-    s.F = static_cast<unsigned>(F);
+    s.nblocks = static_cast<unsigned>(given->nblocks);
+    s.spans = static_cast<unsigned>(power_spans(p, given));
     s.P = static_cast<unsigned>(P);
     s.B = static_cast<unsigned>(plan->nbeams);
     s.columns = static_cast<unsigned>(p->columns);
     s.width = static_cast<unsigned>(p->columns - p->subtract);
     s.subtract = p->subtract;
-    const size_t blocks = (F * s.spans * p->columns + THREADS - 1) / THREADS;
-    add_blocks<<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(s);
+    const unsigned threads = s.columns < THREADS ? (s.columns + 31) / 32 * 32 : THREADS;
+    const dim3 blocks(static_cast<unsigned>(F) * s.spans, (s.columns + threads - 1) / threads);
+    if (blocks.x > 0) add_blocks<<<blocks, threads, 0, stream>>>(s);
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the sums of beams' power");
 }

@@ -13,7 +13,8 @@
 namespace beamring::baseband::power
 {
 
-constexpr int THREADS = 128;
+constexpr int THREADS = 128; /* at most */
+constexpr int AHEAD = 16;    /* groups that are read together */
 
 /* A slab: see struct power_slab and struct power_state in plan.h. Columns are the B beams, and the incoherent
  * sum where there is one. */
@@ -26,17 +27,17 @@ struct slab {
     float same;
     uint16_t *out; /* [F][out_stride][width] */
     size_t out_stride;
-    size_t T, position, integrate, nblocks, spans;
-    unsigned F, P, B, columns, width;
+    unsigned T, position, integrate, nblocks, spans;
+    unsigned P, B, columns, width;
     bool groups, subtract;
 };
 
 /* Span k as power_span() in plan.h says. */
 struct span {
-    size_t at, begin, end;
+    unsigned at, begin, end;
     bool ends;
 
-    __device__ __forceinline__ span(const slab &s, size_t k)
+    __device__ __forceinline__ span(const slab &s, unsigned k)
     {
         begin = k == 0 ? s.position : 0;
         at = k == 0 ? 0 : k * s.integrate - s.position;
@@ -45,47 +46,71 @@ struct span {
     }
 };
 
-/* Row `row` of [F P][rows] of what came for a column. */
-__device__ __forceinline__ float value_at(const slab &s, size_t row, unsigned column)
-{
-    return column < s.B ? s.powers[row * s.B + column] : s.inputs[row];
-}
+/* A column of what came, rows [F P][rows]. */
+struct column_of {
+    const float *from;
+    size_t stride;
+    unsigned number;
+
+    __device__ __forceinline__ column_of(const slab &s, unsigned column) : number(column)
+    {
+        from = column < s.B ? s.powers + column : s.inputs;
+        stride = column < s.B ? s.B : 1;
+    }
+    __device__ __forceinline__ const float *row(size_t i) const { return from + i * stride; }
+};
 
 /* The sum of a span's samples, in a channel and polarisation, of the group that begins at the block's sample
  * `first`; keeps them where the slab does not complete the group. */
-__device__ __forceinline__ float sum_group(const slab &s, const span &part, size_t fp, size_t first,
-                                           unsigned column)
+__device__ __forceinline__ float sum_group(const slab &s, const span &part, size_t fp, unsigned first,
+                                           const column_of &column)
 {
     const bool open = !part.ends && first + GROUP > part.end;
+    const float *from = column.row(fp * s.T + part.at);
+    const size_t rest = fp * GROUP * s.columns + column.number;
     float sum[GROUP];
 #pragma unroll
     for (int i = 0; i < GROUP; i++) {
-        size_t t = first + i, rest = (fp * GROUP + i) * s.columns + column;
-        sum[i] = t >= part.end     ? 0
-                 : t >= part.begin ? value_at(s, fp * s.T + part.at + t - part.begin, column)
-                                   : s.rest[rest];
-        if (open && t < part.end) s.rest_after[rest] = sum[i];
+        const unsigned t = first + i;
+        sum[i] = 0;
+        if (t >= part.end) continue;
+        sum[i] = t >= part.begin ? from[(t - part.begin) * column.stride] : s.rest[rest + i * s.columns];
+        if (open) s.rest_after[rest + i * s.columns] = sum[i];
     }
     const float all = add_tree<GROUP>(sum);
     return open ? 0 : all;
 }
 
-/* The sum of a span and of what came before it in its block. */
-__device__ __forceinline__ float sum_span(const slab &s, const span &part, size_t f, unsigned column)
+/* Adds N groups, each of all polarisations. All are read first: the memory is far. */
+template <int N>
+__device__ __forceinline__ float add_groups(float running, const float *from, size_t stride,
+                                            size_t polarisation, unsigned P)
 {
-    float running = part.begin > 0 ? s.running[f * s.columns + column] : 0;
+    float both[N] = {};
+    for (unsigned p = 0; p < P; p++, from += polarisation)
+#pragma unroll
+        for (int i = 0; i < N; i++) both[i] = __fadd_rn(both[i], from[i * stride]);
+#pragma unroll
+    for (int i = 0; i < N; i++) running = __fadd_rn(running, both[i]);
+    return running;
+}
+
+/* The sum of a span and of what came before it in its block. */
+__device__ __forceinline__ float sum_span(const slab &s, const span &part, size_t f, const column_of &column)
+{
+    float running = part.begin > 0 ? s.running[f * s.columns + column.number] : 0;
     if (s.groups) {
-        const size_t rows = s.T / GROUP, first = part.at / GROUP, count = (part.end - part.begin) / GROUP;
-#pragma unroll 8
-        for (size_t g = 0; g < count; g++) {
-            float both = 0;
-            for (unsigned p = 0; p < s.P; p++)
-                both = __fadd_rn(both, value_at(s, (f * s.P + p) * rows + first + g, column));
-            running = __fadd_rn(running, both);
-        }
+        const size_t rows = s.T / GROUP;
+        const unsigned count = (part.end - part.begin) / GROUP;
+        const float *from = column.row(f * s.P * rows + part.at / GROUP);
+        unsigned g = 0;
+        for (; g + AHEAD <= count; g += AHEAD, from += AHEAD * column.stride)
+            running = add_groups<AHEAD>(running, from, column.stride, rows * column.stride, s.P);
+        for (; g < count; g++, from += column.stride)
+            running = add_groups<1>(running, from, column.stride, rows * column.stride, s.P);
         return running;
     }
-    for (size_t first = part.begin - part.begin % GROUP; first < part.end; first += GROUP) {
+    for (unsigned first = part.begin - part.begin % GROUP; first < part.end; first += GROUP) {
         float both = 0;
         for (unsigned p = 0; p < s.P; p++)
             both = __fadd_rn(both, sum_group(s, part, f * s.P + p, first, column));
@@ -94,25 +119,23 @@ __device__ __forceinline__ float sum_span(const slab &s, const span &part, size_
     return running;
 }
 
-/* A thread for every channel, span and column; columns are fastest. */
+/* A thread for every channel, span and column: grid (F spans, columns / threads). */
 __global__ void __launch_bounds__(THREADS) add_blocks(const slab s)
 {
-    size_t i = static_cast<size_t>(blockIdx.x) * THREADS + threadIdx.x;
-    const unsigned column = static_cast<unsigned>(i % s.columns);
-    i /= s.columns;
-    const size_t k = i % s.spans, f = i / s.spans;
-    if (f >= s.F) return;
+    const unsigned number = blockIdx.y * blockDim.x + threadIdx.x, k = blockIdx.x % s.spans;
+    const size_t f = blockIdx.x / s.spans;
+    if (number >= s.columns) return;
     const span part(s, k);
-    float sum = sum_span(s, part, f, column);
+    float sum = sum_span(s, part, f, column_of(s, number));
     if (!part.ends) {
-        s.running_after[f * s.columns + column] = sum;
+        s.running_after[f * s.columns + number] = sum;
         return;
     }
-    if (column >= s.width) return;
+    if (number >= s.width) return;
     const float factor = s.factor != nullptr ? s.factor[f * s.nblocks + k] : s.same;
-    if (s.subtract) sum = __fsub_rn(sum, sum_span(s, part, f, s.B));
+    if (s.subtract) sum = __fsub_rn(sum, sum_span(s, part, f, column_of(s, s.B)));
     const float value = factor == 0 ? 0 : fminf(__fmul_rn(sum, factor), 65504.0f);
-    s.out[(f * s.out_stride + k) * s.width + column] = __half_as_ushort(__float2half_rn(value));
+    s.out[(f * s.out_stride + k) * s.width + number] = __half_as_ushort(__float2half_rn(value));
 }
 
 /* The incoherent sum of 16 samples of one channel and polarisation, a warp each.

@@ -12,7 +12,7 @@ using namespace beamring;
 extern "C" int br_frb_beams_cuda_make_room(struct br_frb_beams *plan, struct br_why *why)
 {
     size_t values = plan->nchannels * plan->max_steps * plan->nbeams;
-    if (plan->incoherent != BR_INCOHERENT_APPEND) return 0;
+    if (plan->incoherent != BR_INCOHERENT_APPEND || plan->pitch > plan->nbeams) return 0;
     plan->apart = static_cast<uint16_t *>(br_cuda_alloc(plan->cuda, values * sizeof(uint16_t), why));
     return plan->apart ? 0 : -1;
 }
@@ -23,7 +23,7 @@ extern "C" void br_frb_beams_cuda_incoherent(struct br_frb_beams *plan, const st
     size_t steps = plan->nchannels * span->count;
     const incoherent::work w = {span->in,
                                 span->valid,
-                                span->out,
+                                span->out == out ? nullptr : span->out,
                                 out,
                                 static_cast<unsigned>(steps),
                                 static_cast<unsigned>(span->stride),

@@ -30,7 +30,7 @@ struct work {
     const uint8_t *valid;               /* [F][stride] or NULL */
     const uint4 *weights_q;             /* [F][j_blocks][q_steps][2][32 lanes]: scaled U_q, see steer.cuh */
     const uint4 *weights_p;             /* [F][p_blocks][i_tiles][32 lanes]: scaled U_p */
-    uint16_t *out;                      /* [F][stride][bx][by] */
+    uint16_t *out;                      /* [F][stride][row], of which bx by are written */
     unsigned T, stride, np, nq, bx, by; /* stride: steps of a channel in memory, of which T are formed */
     unsigned j_blocks, i_tiles;         /* of 32, of 16; i_tiles a multiple of IT */
     unsigned p_blocks, q_steps;         /* of 16 p's, of 16 q's; q_steps a whole number of stages */
@@ -39,6 +39,7 @@ struct work {
     unsigned warps_j, steps; /* of a block: 32 j's at once, time steps at once; the product is WARPS */
     unsigned step_tiles, j_tiles, i_blocks, tasks;
     float middle_scale, scale; /* of Y, such that it is finite in float16; of J */
+    unsigned row;              /* bx by, or one more */
     bool wide_in, wide_out;    /* pieces of 16 bytes are aligned */
 };
 
@@ -181,9 +182,9 @@ template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) for
                 }
                 if (at.p_block + 1 == w.p_blocks) {
                     unsigned j = j_block * 32 + lane % 4 * 8;
-                    /* out: shape (F stride, bx, by), contiguous; after: shape (bx), stride by. Four lanes
-                     * write 64 consecutive bytes. */
-                    uint16_t *out = w.out + (static_cast<size_t>(at.f) * w.stride + step) * w.bx * w.by + j;
+                    /* out: shape (F stride, bx, by), strides (row, by, 1); after: shape (bx), stride by. Four
+                     * lanes write 64 consecutive bytes. */
+                    uint16_t *out = w.out + (static_cast<size_t>(at.f) * w.stride + step) * w.row + j;
 #pragma unroll
                     for (int m = 0; m < IT; m++)
 #pragma unroll

@@ -39,7 +39,7 @@ struct work {
     const uint8_t *valid;   /* [F][T + gap] or NULL */
     const uint4 *weights_q; /* [F][j_blocks][QT][2][32 lanes]: U_q / shrink, as in grid.cuh */
     const uint4 *weights_p; /* [F][p_blocks][i_tiles][32 lanes]: U_p shrink */
-    uint16_t *out;          /* [F][T + gap][bx][by] */
+    uint16_t *out;          /* [F][T + gap][row], of which bx by are written */
     unsigned T, gap, np, nq, bx, by;
     unsigned j_blocks, i_tiles;  /* of 32, of 16; i_tiles a multiple of IT */
     unsigned p_blocks;           /* of 16 p's */
@@ -50,7 +50,9 @@ struct work {
     unsigned team_bytes;         /* of a team's part of shared memory, a multiple of 128 */
     unsigned pitch;              /* of results: by if a team has all beams of a time step, else 32 warps_j */
     bool wide_out;               /* pieces of 16 bytes are aligned */
+    unsigned row;                /* bx by, or one more */
     bool together;               /* a team has all beams of a time step, and wide_out */
+    bool shifted;                /* a team has all beams of a time step; rows are not aligned */
 };
 
 /* A time step's field in shared memory: rows of 16-byte pieces, an odd number of them. */
@@ -241,8 +243,8 @@ template <int IT, int QT> __global__ void __launch_bounds__(32 * MOST_WARPS, 1) 
         meet(team, team_threads); /* the results before these are out */
         unsigned again = lane_again();
         put(results, w.pitch, w.bx - first_i, w.by - first_j, thread / 32 * 32 + again % 4 * 8, again, sum);
-        /* out: shape (F (T + gap), bx, by), contiguous; after: shape (i's, j's), stride by */
-        uint16_t *out = w.out + ((step + static_cast<size_t>(f) * w.gap) * w.bx + first_i) * w.by + first_j;
+        /* out: shape (F (T + gap), bx, by), strides (row, by, 1); after: shape (i's, j's), stride by */
+        uint16_t *out = w.out + (step + static_cast<size_t>(f) * w.gap) * w.row + first_i * w.by + first_j;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
         publish_shared();
 #endif
@@ -255,6 +257,9 @@ template <int IT, int QT> __global__ void __launch_bounds__(32 * MOST_WARPS, 1) 
             }
         } else
 #endif
+            if (w.shifted)
+            copy_row(out, reinterpret_cast<const uint16_t *>(results), w.bx * w.by, thread, team_threads);
+        else
             take<IT>(out, results, w, w.bx - first_i, w.by - first_j, thread);
         now = now == STAGES - 1 ? 0 : now + 1;
         step = step + 1 == w.steps ? 0 : step + 1;

@@ -1,5 +1,4 @@
-"""The guide's batch file under a real Slurm of one machine, in the test's own folder, on the recorded demo
-cut into four bands: all beams are what one program alone makes, bit for bit, and the burst is found."""
+"""A real Slurm of one machine, in a folder of the test's own."""
 import glob
 import os
 import secrets
@@ -8,31 +7,25 @@ import socket
 import subprocess
 import time
 
-import harness
-import ranks_common as mpi
-import ranks_demo as demo
-from ranks_demo import RANKS
+from wires_common import free_port
 
 
-def skip(reason):
-    print(f"skipped: {reason}")
-    raise SystemExit(77)
+class Missing(Exception):
+    """Slurm is not installed, or cannot run here."""
 
 
-def free_ports(n):
-    held = [socket.socket() for _ in range(n)]
-    for s in held:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in held]
-    for s in held:
-        s.close()
-    return ports
+def require():
+    for name in ("munged", "slurmctld", "slurmd", "sbatch"):
+        if shutil.which(name) is None:
+            raise Missing(f"there is no {name}: install slurm-wlm and munge")
+    if os.geteuid() != 0:
+        raise Missing("slurmd wants root")
 
 
 class Slurm:
-    """munged, slurmctld and slurmd, with all of their files below one folder."""
+    """munged, slurmctld and slurmd for jobs of so many tasks, with all of their files below one folder."""
 
-    def __init__(self, d):
+    def __init__(self, d, tasks):
         self.d, self.daemons, host = d, [], socket.gethostname().split(".")[0]
         for name in ("state", "spool"):
             os.mkdir(os.path.join(d, name))
@@ -41,7 +34,7 @@ class Slurm:
         with open(key, "wb") as f:
             f.write(secrets.token_bytes(128))
         os.chmod(key, 0o400)
-        controller, daemon = free_ports(2)
+        controller, daemon = free_port(), free_port()
         with open(os.path.join(d, "slurm.conf"), "w") as f:
             f.write(f"""ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -64,7 +57,7 @@ SchedulerType=sched/builtin
 ReturnToService=2
 MpiDefault=none
 SlurmdParameters=config_overrides
-NodeName={host} NodeAddr=127.0.0.1 CPUs={RANKS} RealMemory=1000 State=UNKNOWN
+NodeName={host} NodeAddr=127.0.0.1 CPUs={tasks} RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """)
         self.env = {**os.environ, "SLURM_CONF": os.path.join(d, "slurm.conf")}
@@ -95,7 +88,7 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
             with open(path, errors="replace") as f:
                 logs += f"{os.path.basename(path)}: {f.read()[-400:]}\n"
         self.end()
-        skip(f"Slurm cannot run here, there is no {what}:\n{logs}")
+        raise Missing(f"Slurm cannot run here, there is no {what}:\n{logs}")
 
     def end(self):
         for daemon in reversed(self.daemons):
@@ -106,36 +99,3 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-
-
-def test_the_guides_batch_file():
-    with harness.scratch() as d:
-        demo.simulate(d)
-        demo.cut(d)
-        slurm_home = os.path.join(d, "slurm")
-        os.mkdir(slurm_home)
-        slurm = Slurm(slurm_home)
-        try:
-            env = {**slurm.env, "BEAMRING": os.path.abspath(harness.PROGRAM), "OUT": "job",
-                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                   "MPIRUN_OPTIONS": "--oversubscribe --bind-to none --mca btl self,vader"}
-            done = subprocess.run(["sbatch", "--wait", f"--ntasks={RANKS}", "--overcommit",
-                                   os.path.join(harness.CONFIG, "cluster", "frb.sbatch"), demo.PIPELINE],
-                                  cwd=d, env=env, capture_output=True, text=True, timeout=120)
-            log = "".join(open(p).read() for p in glob.glob(os.path.join(d, "beamring-*.log")))
-            assert done.returncode == 0, (done, log)
-            assert log.count("every sample is accounted for") == RANKS, log
-        finally:
-            slurm.end()
-        demo.compare(d)
-        demo.find_both(d)
-
-
-if __name__ == "__main__":
-    mpi.require_mpi()
-    for name in ("munged", "slurmctld", "slurmd", "sbatch"):
-        if shutil.which(name) is None:
-            skip(f"there is no {name}: install slurm-wlm and munge")
-    if os.geteuid() != 0:
-        skip("slurmd wants root")
-    harness.main([test_the_guides_batch_file])
