@@ -3,14 +3,6 @@
 #include "formats/common/text.h"
 
 #include <stddef.h>
-#include <time.h>
-
-int64_t sample_clock_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static int64_t floor_divide(__int128_t a, __int128_t b)
 {

@@ -19,9 +19,6 @@ struct sample_clock {
     int64_t period;               /* base samples of a period; 0: the counter does not start again */
 };
 
-/* This machine's clock: Unix time in nanoseconds. */
-int64_t sample_clock_now(void);
-
 /* The base sample at a time, rounded down; negative before the epoch. */
 int64_t sample_clock_at(const struct sample_clock *clock, int64_t unix_ns);
 

@@ -78,6 +78,7 @@ struct br_baseband_params {
     bool subtract;             /* the incoherent sum from all beams; else it is one beam more */
 
     struct br_parallel parallel; /* BR_CPU: shares the work, by channels and time; may be zeroed */
+    struct br_parallel making;   /* BR_CUDA: shares what create does, by channels; may be zeroed */
 };
 
 struct br_baseband;

@@ -36,13 +36,14 @@ static int check(const struct br_baseband_params *p, struct br_why *why)
                     return br_because(
                         why, "shift[%zu][%zu][%zu] (channel, polarisation, beam) is %d; expected 0 to 30", wf,
                         pol, b, (int)s);
-                for (size_t i = 0; i < 2 * p->ndishes; i++)
-                    if (w[i] == -128)
-                        return br_because(
-                            why,
-                            "weights[%zu][%zu][%zu][%zu][%zu] (channel, polarisation, beam, dish, %s) is "
-                            "-128; expected -127 to 127",
-                            wf, pol, b, i / 2, i % 2, i % 2 ? "imaginary" : "real");
+                const int8_t *bad = memchr(w, 0x80, 2 * p->ndishes);
+                size_t i = bad != NULL ? (size_t)(bad - w) : 0;
+                if (bad != NULL)
+                    return br_because(
+                        why,
+                        "weights[%zu][%zu][%zu][%zu][%zu] (channel, polarisation, beam, dish, %s) is "
+                        "-128; expected -127 to 127",
+                        wf, pol, b, i / 2, i % 2, i % 2 ? "imaginary" : "real");
             }
     return 0;
 }

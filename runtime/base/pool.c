@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     LINE = 64,
@@ -60,13 +59,6 @@ static void relax(void)
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
-}
-
-static uint64_t processor_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* Does jobs of the round until there are none, or until `share` and others have had work for a while. */
@@ -142,9 +134,10 @@ static void *help(void *arg)
             unsigned worker = join(round, h->worker);
             if (choose(pool) != NULL) wake_some(pool);
             pthread_mutex_unlock(&pool->lock);
-            uint64_t begin = processor_ns();
+            uint64_t begin = br_clock_of(CLOCK_THREAD_CPUTIME_ID);
             work_off(round, worker, true);
-            atomic_fetch_add_explicit(&round->helped_ns, processor_ns() - begin, memory_order_relaxed);
+            atomic_fetch_add_explicit(&round->helped_ns, br_clock_of(CLOCK_THREAD_CPUTIME_ID) - begin,
+                                      memory_order_relaxed);
             pthread_mutex_lock(&pool->lock);
             leave(round, worker);
             looked = false;

@@ -4,20 +4,13 @@
 #include "buffers/clock.h"
 #include "runtime/control/metric_lines.h"
 
-static uint64_t cpu_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Between two waits of the loop: calls all handlers that are due. */
 static void iterate(struct ev_loop *ev)
 {
     struct loop_time *loop_time = ev_userdata(ev);
-    uint64_t begin = br_clock_ns(), cpu_begin = cpu_ns();
+    uint64_t begin = br_clock_ns(), cpu_begin = br_clock_of(CLOCK_THREAD_CPUTIME_ID);
     ev_invoke_pending(ev);
-    uint64_t took = br_clock_ns() - begin, cpu_took = cpu_ns() - cpu_begin;
+    uint64_t took = br_clock_ns() - begin, cpu_took = br_clock_of(CLOCK_THREAD_CPUTIME_ID) - cpu_begin;
     if (took > loop_time->longest_ns) loop_time->longest_ns = took;
     if (cpu_took > loop_time->longest_cpu_ns) loop_time->longest_cpu_ns = cpu_took;
     loop_time->slow += took > LOOP_SLOW_NS;

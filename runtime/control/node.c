@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TICK_S 0.25
@@ -324,7 +323,6 @@ static int run_pipelines(struct node *node)
 
 int br_node_run(const struct br_node_options *options)
 {
-    struct timespec now;
     struct node node = {.options = options, .late_s = 5};
     node.guest = (struct br_run_guest){.arg = &node,
                                        .begin = on_begin,
@@ -332,8 +330,7 @@ int br_node_run(const struct br_node_options *options)
                                        .ended = on_ended,
                                        .end = on_end,
                                        .owns_hangup = options->outlives};
-    clock_gettime(CLOCK_REALTIME, &now);
-    node.process_start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    node.process_start_ns = br_unix_ns();
     if (!options->embedded) signal(SIGUSR1, SIG_IGN); /* until there is a loop that takes it */
     int status =
         node_load(options, &node.current, false, options->run.errors != NULL ? options->run.errors : stderr);

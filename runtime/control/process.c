@@ -1,11 +1,11 @@
 /* process.c - see process.h. */
 #include "runtime/control/process.h"
+#include "buffers/clock.h"
 
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/timex.h>
-#include <time.h>
 
 static void look_at_status(struct process_numbers *n)
 {
@@ -35,9 +35,7 @@ void process_look(struct process_numbers *n)
     *n = (struct process_numbers){NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     look_at_status(n);
     n->open_fds = count_fds();
-    struct timespec cpu;
-    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
-        n->cpu_s = (double)cpu.tv_sec + (double)cpu.tv_nsec * 1e-9;
+    n->cpu_s = (double)br_clock_of(CLOCK_PROCESS_CPUTIME_ID) * 1e-9;
     struct timex clock = {0};
     int state = adjtimex(&clock);
     if (state < 0) return;

@@ -190,10 +190,8 @@ void node_call_off(struct node *node)
 bool node_end_loading(struct node *node)
 {
     struct loading *l = node->loading;
-    struct timespec until;
     if (l == NULL) return true;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += GRACE_S;
+    struct timespec until = br_clock_in(CLOCK_REALTIME, GRACE_S * UINT64_C(1000000000));
     if (pthread_timedjoin_np(l->thread, NULL, &until) != 0) return false;
     ev_async_stop(node->ev, &l->done);
     node->loading = NULL;

@@ -69,12 +69,6 @@ static void free_job(struct job *job)
 
 /* --- the desk's thread --- */
 
-static struct timespec after(uint64_t ns)
-{
-    uint64_t at = br_clock_ns() + ns;
-    return (struct timespec){(time_t)(at / 1000000000), (long)(at % 1000000000)};
-}
-
 /* Under the mutex, which it gives up meanwhile. */
 static void work_at(struct desk *desk, struct job *job)
 {
@@ -96,7 +90,7 @@ static void *run(void *arg)
     struct desk *desk = arg;
     pthread_mutex_lock(&desk->mutex);
     while (!desk->quit) {
-        struct timespec tick = after(TICK_NS);
+        struct timespec tick = br_clock_in(CLOCK_MONOTONIC, TICK_NS);
         int late = 0;
         while (!desk->quit && desk->waiting.count == 0 && late == 0)
             late = pthread_cond_timedwait(&desk->wake, &desk->mutex, &tick);
@@ -210,7 +204,7 @@ static void refuse(struct desk *desk, void *request)
 
 bool desk_close(struct desk *desk)
 {
-    struct timespec until = after(GRACE_NS);
+    struct timespec until = br_clock_in(CLOCK_MONOTONIC, GRACE_NS);
     void *hung = NULL;
     struct job *job;
     int late = 0;

@@ -266,10 +266,8 @@ void view_take(struct br_view *view, const struct br_graph *graph)
         *oldest = kept;
         view->last_ns = now;
     }
-    struct timespec real;
-    clock_gettime(CLOCK_REALTIME, &real);
     view->now.at_ns = now;
-    view->now.unix_ns = (int64_t)real.tv_sec * 1000000000 + real.tv_nsec;
+    view->now.unix_ns = br_unix_ns();
     view->now.stream_s = br_run_times(graph, view->start_ns, now).stream_s;
     for (size_t q = 0; q < view->nqueues; q++) {
         const struct br_edge *edge = br_graph_edge(graph, q);

@@ -1,5 +1,6 @@
 /* graph.c - see graph.h. */
 #include "runtime/graph/graph.h"
+#include "buffers/clock.h"
 #include "runtime/graph/positions.h"
 
 #include "buffers/history.h"
@@ -389,9 +390,7 @@ int br_graph_read(struct br_graph **result, struct br_config *config, struct br_
     graph->log = log;
     graph->ranks = ranks;
     graph->only_shown = only_shown;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    graph->run_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    graph->run_ns = br_unix_ns();
     int status = br_plugins_create(&graph->plugins, error);
     if (status != BR_OK) return status;
     const struct br_node *root = br_config_root(config);

@@ -226,12 +226,10 @@ void engine_submit(struct engine *engine, struct br_message *message)
 
 bool engine_halt(struct engine *engine)
 {
-    struct timespec until;
     pthread_mutex_lock(&engine->mutex);
     engine->halted = true;
     pthread_mutex_unlock(&engine->mutex);
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += HALT_NS / 1000000000u;
+    struct timespec until = br_clock_in(CLOCK_MONOTONIC, HALT_NS);
     bool hangs = pthread_mutex_clocklock(&engine->calls, CLOCK_MONOTONIC, &until) != 0;
     if (!hangs) pthread_mutex_unlock(&engine->calls);
     pthread_mutex_lock(&engine->mutex);

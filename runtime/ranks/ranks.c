@@ -319,11 +319,7 @@ uint64_t br_ranks_events(const struct br_ranks *ranks)
 
 int br_ranks_await(struct br_ranks *ranks, uint64_t seen, uint64_t ns, struct br_error *error)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    ns += (uint64_t)until.tv_nsec;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
+    struct timespec until = br_clock_in(CLOCK_MONOTONIC, ns);
     pthread_mutex_lock(&ranks->mutex);
     int result = 0;
     while (!ranks->failed && atomic_load(&ranks->events) == seen && result != ETIMEDOUT)
@@ -392,9 +388,8 @@ void ranks_free(struct br_ranks *ranks)
 int br_ranks_leave(struct br_ranks *ranks, int status)
 {
     if (ranks == NULL) return status;
-    struct timespec until;
+    struct timespec until = {0};
     uint32_t mine = (uint32_t)status;
-    clock_gettime(CLOCK_MONOTONIC, &until);
     pthread_mutex_lock(&ranks->mutex);
     for (unsigned r = 0; r < ranks->hubs; r++) ranks_say(ranks, r, WIRE_BYE, 0, &mine, sizeof mine);
     /* With nothing wrong the others may take as long as they need. */
@@ -402,8 +397,7 @@ int br_ranks_leave(struct br_ranks *ranks, int status)
     bool bounded = false;
     while (ranks->listens && !ranks->all_done && result != ETIMEDOUT) {
         if (!bounded && (ranks->failed || (status != 0 && status != 130))) {
-            clock_gettime(CLOCK_MONOTONIC, &until);
-            until.tv_sec += GOODBYE_S;
+            until = br_clock_in(CLOCK_MONOTONIC, GOODBYE_S * UINT64_C(1000000000));
             bounded = true;
         }
         result = bounded ? pthread_cond_timedwait(&ranks->changed, &ranks->mutex, &until)

@@ -1,5 +1,6 @@
 /* journal.c - see journal.h. */
 #include "runtime/run/journal.h"
+#include "buffers/clock.h"
 
 #include "buffers/output.h"
 #include "buffers/regular_file.h"
@@ -130,11 +131,7 @@ bool br_journal_write(struct br_journal *journal, const char *text, size_t lengt
 
 void br_journal_close(struct br_journal *journal, uint64_t wait_ns)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + wait_ns;
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
+    struct timespec until = br_clock_in(CLOCK_REALTIME, wait_ns);
     if (pthread_mutex_timedlock(&journal->mutex, &until) != 0) return;
     if (journal->fd >= 0) close(journal->fd);
     journal->fd = -1;

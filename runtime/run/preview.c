@@ -5,7 +5,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 /* --- elements --- */
 
@@ -319,9 +318,7 @@ void br_preview_clear(struct br_preview *p)
 /* Processor time of this thread: a machine that is busy with other things must not make pictures rare. */
 static uint64_t worked_ns(void)
 {
-    struct timespec t = {0};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return br_clock_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 bool br_preview_add(struct br_preview *p, const struct br_stream *stream, const struct br_frame *frame)

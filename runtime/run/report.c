@@ -1,19 +1,17 @@
 /* report.c - counters and the balance, for people and for programs. */
+#include "buffers/clock.h"
 #include "runtime/run/pipeline.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 /* Processor time of the stage's thread so far. */
 static uint64_t cpu_ns(const struct br_stage *stage)
 {
-    struct timespec t = {0};
     clockid_t clock;
     if (atomic_load(&stage->state->ended) || !stage->state->has_thread)
         return atomic_load(&stage->state->counters.cpu_ns);
-    if (pthread_getcpuclockid(stage->state->thread, &clock) != 0 || clock_gettime(clock, &t) != 0) return 0;
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return pthread_getcpuclockid(stage->state->thread, &clock) == 0 ? br_clock_of(clock) : 0;
 }
 
 const struct br_loss_words br_losses[BR_LOSS_COUNT] = {

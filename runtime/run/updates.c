@@ -1,11 +1,11 @@
 /* updates.c - updates as a list, and how they are linked into the stages' lists. See updates.h. */
 #include "runtime/run/updates.h"
+#include "buffers/clock.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 const char *const br_update_state_name[] = {"scheduled", "applied", "superseded", "rejected", "cancelled"};
 
@@ -82,11 +82,9 @@ static char *names_of(const struct br_update_request *request)
 /* A record of what came, for the list. NULL: no memory. */
 static struct br_update *make_record(const struct br_updates *updates, struct br_config *config, bool owned)
 {
-    struct timespec now;
     struct br_update *update = calloc(1, sizeof *update);
     if (update == NULL) return NULL;
-    clock_gettime(CLOCK_REALTIME, &now);
-    update->came_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    update->came_ns = br_unix_ns();
     update->number = updates->count + 1;
     update->config = config;
     update->owns_config = owned;

@@ -1,5 +1,6 @@
 /* worker.c - one stage's thread: waits for frames, calls process, does what it says. All waiting and all
  * shutdown logic of a pipeline is here, so that no stage contains any. */
+#include "buffers/clock.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "runtime/run/preview.h"
@@ -7,7 +8,6 @@
 #include "runtime/run/updates.h"
 
 #include <string.h>
-#include <time.h>
 
 /* A source that ignores br_stage_stopping() is ended by the runtime after this many further calls. */
 enum { PATIENCE = 2 };
@@ -24,13 +24,6 @@ struct worker {
     bool sampling;    /* the two are recorded and not looked at yet */
     bool record_done; /* the second is still to be recorded */
 };
-
-static uint64_t clock_ns(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Brings a frame to every input that has none and has not ended. BR_E_STOPPED after an abort. */
 static int fetch_inputs(struct worker *w)
@@ -115,7 +108,7 @@ static void note_latency(struct br_stage *stage, const struct br_frame *in)
 {
     int64_t sampled = br_stream_time_ns(&stage->in[0].edge->stream, in->first + in->samples);
     int64_t latency; /* a recording's epoch may be anything */
-    if (__builtin_sub_overflow((int64_t)clock_ns(CLOCK_REALTIME), sampled, &latency)) latency = INT64_MAX;
+    if (__builtin_sub_overflow(br_unix_ns(), sampled, &latency)) latency = INT64_MAX;
     atomic_store_explicit(&stage->state->counters.latency_ns, latency, memory_order_relaxed);
 }
 
@@ -129,12 +122,12 @@ static int call(struct worker *w)
         begin_sample(w);
         br_gpu_range_push(stage->name);
     }
-    uint64_t begin = clock_ns(CLOCK_MONOTONIC);
+    uint64_t begin = br_clock_ns();
     if (stage->type->updates != NULL && w->in[0] != NULL) br_updates_take(stage, w->in[0]);
     atomic_store_explicit(&stage->state->process_since, begin, memory_order_relaxed);
     int result = stage->type->process(stage, stage->self, &io);
     atomic_store_explicit(&stage->state->process_since, 0, memory_order_relaxed);
-    uint64_t took = clock_ns(CLOCK_MONOTONIC) - begin;
+    uint64_t took = br_clock_ns() - begin;
     add(&stage->state->counters.busy_ns, took);
     add(&stage->state->counters.calls, 1);
     add(&stage->state->counters.took[bucket_of(took)], 1);
@@ -297,7 +290,7 @@ void *br_worker(void *arg)
         br_gpu_event_destroy(w.begin);
         br_gpu_event_destroy(w.done);
     }
-    atomic_store(&stage->state->counters.cpu_ns, clock_ns(CLOCK_THREAD_CPUTIME_ID));
+    atomic_store(&stage->state->counters.cpu_ns, br_clock_of(CLOCK_THREAD_CPUTIME_ID));
     atomic_store(&stage->state->ended, true);
     if (stage->graph->state->on_end != NULL) stage->graph->state->on_end(stage->graph->state->on_end_arg);
     return NULL;

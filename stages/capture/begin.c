@@ -12,7 +12,7 @@ enum { CLOCK_S = 2 }; /* so far off the time may be before somebody is told */
 int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
 {
     struct br_error error = {0};
-    int64_t now = sample_clock_now(), late, by_clock = *sample;
+    int64_t now = br_unix_ns(), late, by_clock = *sample;
     if (c->clock.period == 0) return BR_OK;
     enum sample_clock_verdict verdict = sample_clock_place(&c->clock, &by_clock, now, &late);
     c->periods_by = "this machine's clock";

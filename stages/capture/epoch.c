@@ -1,5 +1,6 @@
 /* epoch.c - see epoch.h. */
 #include "stages/capture/epoch.h"
+#include "buffers/clock.h"
 #include "buffers/threads.h"
 
 #include <curl/curl.h>
@@ -84,9 +85,7 @@ static void *run(void *arg)
     struct epoch_watch *w = arg;
     pthread_mutex_lock(&w->mutex);
     while (!w->stop) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += PERIOD_S;
+        struct timespec until = br_clock_in(CLOCK_MONOTONIC, PERIOD_S * UINT64_C(1000000000));
         while (!w->stop && !w->hurry)
             if (pthread_cond_timedwait(&w->wake, &w->mutex, &until) != 0) break;
         if (w->stop) break;

@@ -26,7 +26,7 @@ static int64_t off_clock_ns(const struct capture *c, int64_t epoch_ns, int64_t r
 {
     struct sample_clock clock = {epoch_ns, c->clock.sample_ns, c->clock.period};
     int64_t late;
-    sample_clock_place(&clock, &raw, sample_clock_now(), &late);
+    sample_clock_place(&clock, &raw, br_unix_ns(), &late);
     return llabs(late);
 }
 
@@ -92,7 +92,7 @@ static int64_t sample_by_epoch(const struct capture *c, int64_t epoch_ns)
         (__int128_t)(epoch_ns - c->epoch_ns) * c->clock.sample_ns.den / c->clock.sample_ns.num;
     struct sample_clock fresh = {epoch_ns, c->clock.sample_ns, c->clock.period};
     int64_t raw = c->resume_raw, late;
-    sample_clock_place(&fresh, &raw, sample_clock_now(), &late);
+    sample_clock_place(&fresh, &raw, br_unix_ns(), &late);
     return raw + (int64_t)samples;
 }
 

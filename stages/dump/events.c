@@ -1,19 +1,12 @@
 /* events.c - the dumps of a stage: what becomes of them, and what is told of them. */
+#include "buffers/clock.h"
 #include "runtime/stage_history.h"
 #include "stages/dump/dump.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 
 const char *const dump_state_name[] = {"waiting", "writing", "done", "empty", "failed", "cancelled"};
-
-static int64_t unix_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 bool dump_is_active(const struct dump *d)
 {
@@ -30,7 +23,7 @@ void dump_finish(struct writer *w, struct dump *d, enum dump_state state, const 
     d->state = state;
     if (d->reason[0] == '\0' && reason != NULL) snprintf(d->reason, sizeof d->reason, "%s", reason);
     d->gone = state == DUMP_FAILED || state == DUMP_CANCELLED;
-    d->finished_ns = unix_ns();
+    d->finished_ns = br_unix_ns();
     d->taken = br_stage_pin_taken(d->pin);
     br_stage_unpin(d->pin);
     d->pin = NULL;
@@ -90,7 +83,7 @@ int dump_add(struct writer *w, struct dump *d)
     }
     d->pin = br_stage_pin(w->stage, 0, first, end);
     if (d->pin == NULL) return BR_E_NO_MEMORY;
-    d->requested_ns = unix_ns();
+    d->requested_ns = br_unix_ns();
     d->next = w->dumps;
     w->dumps = d;
     w->nactive++;

@@ -275,6 +275,7 @@ static int aim(struct br_stage *stage, struct frb_beams *fb, uint64_t step, unsi
              end = step_at(br_motion_end(&s->motion, interval), downsample);
     if (end < *until) *until = end;
     if (fb->aim == s && fb->interval == interval) return BR_OK;
+    br_motion_at(&s->motion, interval, fb->horizon.there);
     br_horizon_look(stage, &fb->horizon, &s->motion, interval);
     only_directions(fb);
     if (br_frb_beams_steer(fb->plan, (const double *)fb->steered, 0, &why) != 0)

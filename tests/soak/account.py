@@ -220,8 +220,11 @@ def balance_of_packets(soak, sent, processes, wrong):
             more = run.reasons.get("accepted", 0) - int(taken.sum()) - run.by_clock if run.clean else 0
             totals["accepted in a failed run"] += more
             reasons += sum(run.reasons.get(r, 0) for r in LACKING) + more
+            early = run.reasons.get("early", 0)
             if run.resets or run.off:  # before the stream went on
-                reasons += run.reasons.get("early", 0)
+                reasons += early
+            elif run.present is not None:  # of the first frame, when it had just been chosen
+                reasons += min(early, int(run.lacking[:, :boards.FRAME // boards.SAMPLES].sum()))
             if run.clean and sum(run.reasons.values()) != run.total:
                 wrong.append(f"the counters of {run.total} packets do not add up to them: {run.reasons}")
             told = [(b, c.get("accepted", 0)) for b, c in run.by_board.items() if b is not None]

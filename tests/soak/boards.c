@@ -403,15 +403,18 @@ int main(int argc, char **argv)
     listen_to(&e);
     uint64_t n[5] = {0}, latest = 0;
     for (uint64_t i = 0; i < e.threads; i++) {
-        const struct sender *s = sender[i];
+        struct sender *s = sender[i];
         pthread_join(s->id, NULL);
         const uint64_t its[] = {s->genuine, s->copies, s->twins, s->noise, s->failed};
         for (int k = 0; k < 5; k++) n[k] += its[k];
         if (s->latest > latest) latest = s->latest;
+        close(s->fd);
+        free(s);
     }
     printf("{\"start\": %ju, \"end\": %ju, \"latest\": %ju, \"count\": {\"genuine\": %ju, \"copies\": %ju, "
            "\"twins\": %ju, \"noise\": %ju, \"failed\": %ju}}\n",
            (uintmax_t)e.start, (uintmax_t)e.end, (uintmax_t)latest, (uintmax_t)n[0], (uintmax_t)n[1],
            (uintmax_t)n[2], (uintmax_t)n[3], (uintmax_t)n[4]);
+    packet_description_free(e.packet);
     return 0;
 }

@@ -147,7 +147,8 @@ class Soak:
         while not self.swept.wait(0.25):
             for kind, kept in KEPT.items():
                 folder = self.path("vis" if kind == "v_" else "disk")
-                files = [p for p in os.listdir(folder) if p.startswith(kind)] if os.path.isdir(folder) else []
+                names = os.listdir(folder) if os.path.isdir(folder) else []
+                files = [p for p in names if p.startswith(kind) and p.endswith((".dada", ".uvh5"))]
                 files.sort(key=lambda p: os.stat(os.path.join(folder, p)).st_mtime)
                 for name in files[:-kept] if boards.CHORD or kind == "b_" else []:
                     os.unlink(os.path.join(folder, name))

@@ -1,4 +1,5 @@
 /* beams.c - `beamring beams`: where the beams of a pipeline look at a time. */
+#include "buffers/clock.h"
 #include "formats/common/text.h"
 #include "formats/sky/motion.h"
 #include "tools/beamring/arguments.h"
@@ -7,16 +8,13 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 /* --at: its Unix time. False where it has none of the forms. */
 static bool read_time(const char *at, const struct br_stream *stream, int64_t *unix_ns)
 {
     uint64_t sample;
     if (at == NULL || strcmp(at, "now") == 0) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        *unix_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+        *unix_ns = br_unix_ns();
         return true;
     }
     if (strncmp(at, "time:", 5) == 0) return text_i64(at + 5, unix_ns) == 0;

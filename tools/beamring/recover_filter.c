@@ -1,4 +1,4 @@
-/* recover_filter.c - filters for bursts whose place in filterbank files is known, and the noise around them. */
+/* recover_filter.c - filters for bursts at known places in filterbank files, and the noise around them. */
 #include "tools/beamring/recover.h"
 
 #include <math.h>

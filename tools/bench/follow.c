@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAMES = 640, WARM = 40, TIMES = 2, SAMPLES = 1024, KEPT = TIMES * (FRAMES - WARM) };
+enum { FRAMES = 220, WARM = 30, TIMES = 2, SAMPLES = 1024, KEPT = TIMES * (FRAMES - WARM) };
 #define EPOCH     "1700000000000000000"
 #define SAMPLE_NS 5120
 #define AT_MOST   1.05 /* of the beams that stand still */
@@ -130,7 +130,6 @@ static int measure(const struct gpu_node *node, const char *device, const char *
 static int measure_all(const struct gpu_node *node, const char *device)
 {
     return measure(node, device, "baseband", "  - {stage: baseband_beamform") +
-           measure(node, device, "power_beams", "  - {stage: power_beams, integrate: 256") +
            measure(node, device, "FRB",
                    "  - {stage: frb_grid, in: field, out: grid, integrate: 256}\n  - {stage: frb_beams");
 }

@@ -52,26 +52,36 @@ struct br_baseband_device {
     struct br_baseband_hopper *hopper; /* NULL: another device, or another shape */
 };
 
-/* Weights in the order of the MMA's registers; see struct work, and the
+/* Tables while they are made. */
+struct arranged {
+    uint8_t *weights;
+    int4 *rounding;
+    const br_baseband_device *d;
+    const struct br_baseband_params *p;
+};
+
+/* Weights of one channel and polarisation in the order of the MMA's registers; see struct work, and the
  * assignments of a_re and a_im in multiply(). */
-static void arrange(uint8_t *weights, int4 *rounding, const br_baseband_device *d,
-                    const struct br_baseband_params *p)
+static void arrange(void *arg, size_t wp, unsigned worker)
 {
+    (void)worker;
+    const arranged *a = static_cast<const arranged *>(arg);
+    const br_baseband_device *d = a->d;
+    const struct br_baseband_params *p = a->p;
     size_t steps = static_cast<size_t>(d->chunks) * STEPS;
-    for (size_t wp = 0; wp < p->weight_channels * p->npol; wp++)
-        for (size_t b = 0; b < p->nbeams; b++) {
-            const int8_t *given = p->weights + (wp * p->nbeams + b) * p->ndishes * 2;
-            size_t group = wp * d->groups + b / ROWS, row = b % ROWS;
-            int sum_im = 0, shift = p->shift[wp * p->nbeams + b], half = shift > 0 ? 1 << (shift - 1) : 0;
-            for (size_t dish = 0; dish < p->ndishes; dish++) {
-                int place = br_tile_weight_of(static_cast<int>(row), static_cast<int>(dish % STEP));
-                uint8_t *re = weights + (group * steps + dish / STEP) * 2 * FRAGMENT + place;
-                re[0] = static_cast<uint8_t>(given[2 * dish]);
-                re[FRAGMENT] = static_cast<uint8_t>(given[2 * dish + 1]);
-                sum_im += given[2 * dish + 1];
-            }
-            rounding[group * ROWS + row] = make_int4(half + sum_im, half, shift, 0);
+    for (size_t b = 0; b < p->nbeams; b++) {
+        const int8_t *given = p->weights + (wp * p->nbeams + b) * p->ndishes * 2;
+        size_t group = wp * d->groups + b / ROWS, row = b % ROWS;
+        int sum_im = 0, shift = p->shift[wp * p->nbeams + b], half = shift > 0 ? 1 << (shift - 1) : 0;
+        for (size_t dish = 0; dish < p->ndishes; dish++) {
+            int place = br_tile_weight_of(static_cast<int>(row), static_cast<int>(dish % STEP));
+            uint8_t *re = a->weights + (group * steps + dish / STEP) * 2 * FRAGMENT + place;
+            re[0] = static_cast<uint8_t>(given[2 * dish]);
+            re[FRAGMENT] = static_cast<uint8_t>(given[2 * dish + 1]);
+            sum_im += given[2 * dish + 1];
         }
+        a->rounding[group * ROWS + row] = make_int4(half + sum_im, half, shift, 0);
+    }
 }
 
 /* The tile with which all tiles together cost least, as far as the device has shared memory for it: the time
@@ -128,7 +138,8 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
         failed = br_because(why, "no memory for the weights of %zu beams and %zu dishes", params->nbeams,
                             params->ndishes);
     if (!failed) {
-        arrange(weights, rounding, d, params);
+        arranged to = {weights, rounding, d, params};
+        br_parallel_for(&params->making, params->weight_channels * params->npol, arrange, &to);
         d->weights = static_cast<uint8_t *>(br_cuda_table(plan->cuda, weights, weight_bytes, why));
         failed = d->weights == nullptr;
     }

@@ -42,43 +42,63 @@ static const float *gain_of(const struct br_weights_rule *rule, size_t f, size_t
     return gains->value + (((gains->nfreq == 1 ? 0 : f) * rule->npol + p) * rule->ndishes + d) * 2;
 }
 
-/* A = round(127 g / max|g| exp(-2 pi i cycles)), cycles being those of the field of a source in direction
- * (x, y) at the dish: buffers/sky.h. */
-void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
-                        int32_t *shift)
+/* Weights while they are made. */
+struct made {
+    const struct br_weights_rule *rule;
+    const struct br_beam *beams;
+    int8_t *weight;
+    int32_t *shift;
+};
+
+/* One row: a[ndishes][2]. A = round(127 g / max|g| exp(-2 pi i cycles)), cycles being those of the field of a
+ * source in direction (x, y) at the dish: buffers/sky.h. */
+static void make_row(const struct br_weights_rule *rule, size_t f, size_t p, struct br_beam beam, int8_t *a)
 {
     const struct br_telescope *t = rule->telescope;
-    const struct br_gains *gains = &rule->gains;
-    size_t nbeams = rule->motion.nbeams, npol = rule->npol, ndishes = rule->ndishes;
-    for (size_t row = 0; row < rule->nchannels * npol * nbeams; row++) {
-        size_t b = row % nbeams, p = row / nbeams % npol, f = row / nbeams / npol;
-        int8_t *a = weight + row * ndishes * 2;
-        if (!isfinite(beams[b].x)) { /* below the horizon: a sum of nothing */
-            memset(a, 0, ndishes * 2);
-            shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : 0;
-            continue;
+    for (size_t d = 0; d < rule->ndishes; d++) {
+        double phase =
+            -2 * M_PI * br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->position[d], beam.x, beam.y);
+        double re = 127 * cos(phase), im = 127 * sin(phase);
+        if (rule->gains.value != NULL) {
+            const float *g = gain_of(rule, f, p, d);
+            double gr = (double)g[0] / rule->largest, gi = (double)g[1] / rule->largest, was = re;
+            re = gr * was - gi * im;
+            im = gr * im + gi * was;
         }
-        if (p > 0 && gains->value == NULL) { /* without gains the polarisations are alike */
-            memcpy(a, a - nbeams * ndishes * 2, ndishes * 2);
-            shift[row] = shift[row - nbeams];
-            continue;
-        }
-        for (size_t d = 0; d < ndishes; d++) {
-            double phase =
-                -2 * M_PI *
-                br_sky_cycles(rule->sideband, rule->freq_mhz[f], t->position[d], beams[b].x, beams[b].y);
-            double re = 127 * cos(phase), im = 127 * sin(phase);
-            if (gains->value != NULL) {
-                const float *g = gain_of(rule, f, p, d);
-                double gr = (double)g[0] / rule->largest, gi = (double)g[1] / rule->largest, was = re;
-                re = gr * was - gi * im;
-                im = gr * im + gi * was;
-            }
-            a[2 * d] = (int8_t)lround(re);
-            a[2 * d + 1] = (int8_t)lround(im);
-        }
-        shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : shift_that_keeps_rms(a, ndishes, rule->fine);
+        a[2 * d] = (int8_t)lround(re);
+        a[2 * d + 1] = (int8_t)lround(im);
     }
+}
+
+/* All rows of a channel. */
+static void make_channel(void *arg, size_t f, unsigned worker)
+{
+    (void)worker;
+    const struct made *m = arg;
+    const struct br_weights_rule *rule = m->rule;
+    size_t nbeams = rule->motion.nbeams, ndishes = rule->ndishes, rows = rule->npol * nbeams;
+    for (size_t i = 0; i < rows; i++) {
+        size_t row = f * rows + i, b = i % nbeams, p = i / nbeams;
+        int8_t *a = m->weight + row * ndishes * 2;
+        if (!isfinite(m->beams[b].x)) { /* below the horizon: a sum of nothing */
+            memset(a, 0, ndishes * 2);
+            m->shift[row] = rule->shift >= 0 ? (int32_t)rule->shift : 0;
+        } else if (p > 0 && rule->gains.value == NULL) { /* without gains the polarisations are alike */
+            memcpy(a, a - nbeams * ndishes * 2, ndishes * 2);
+            m->shift[row] = m->shift[row - nbeams];
+        } else {
+            make_row(rule, f, p, m->beams[b], a);
+            m->shift[row] =
+                rule->shift >= 0 ? (int32_t)rule->shift : shift_that_keeps_rms(a, ndishes, rule->fine);
+        }
+    }
+}
+
+void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_parallel *parallel,
+                        const struct br_beam *beams, int8_t *weight, int32_t *shift)
+{
+    struct made made = {rule, beams, weight, shift};
+    br_parallel_for(parallel, rule->nchannels, make_channel, &made);
 }
 
 const int32_t *br_beam_weights_incoherent(struct br_stage *stage, const struct br_weights_rule *rule)
@@ -143,6 +163,7 @@ int br_beam_weights_make(struct br_stage *stage, const char *gains_file, int64_t
                                    rule->ndishes,
                                    br_stage_alloc(stage, rows * rule->ndishes * 2),
                                    br_stage_alloc(stage, rows * sizeof(int32_t))};
-    br_beam_weights_of(rule, rule->motion.beams, weights->weight, weights->shift);
+    const struct br_parallel alone = {0};
+    br_beam_weights_of(rule, &alone, rule->motion.beams, weights->weight, weights->shift);
     return BR_OK;
 }

@@ -4,6 +4,7 @@
 #define BEAMRING_STAGES_COMMON_SKY_BEAM_WEIGHTS_H
 
 #include "formats/tables/hdf5_tables.h"
+#include "kernels/common/parallel.h"
 #include "runtime/stage.h"
 #include "stages/common/sky/directions.h"
 
@@ -31,9 +32,10 @@ int br_beam_weights_make(struct br_stage *stage, const char *gains_file, int64_t
                          struct br_weights_rule *rule, struct br_weights *weights);
 
 /* The weights for these directions [rule.motion.nbeams] into weight [nchannels][npol][beam][ndishes][2] and
- * shift [nchannels][npol][beam]; all 0 for a beam that is NAN, below the horizon. Any thread. */
-void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_beam *beams, int8_t *weight,
-                        int32_t *shift);
+ * shift [nchannels][npol][beam]; all 0 for a beam that is NAN, below the horizon. `parallel` shares the
+ * channels. Any thread. */
+void br_beam_weights_of(const struct br_weights_rule *rule, const struct br_parallel *parallel,
+                        const struct br_beam *beams, int8_t *weight, int32_t *shift);
 
 /* How much |E|^2 counts in the sum over all inputs beside such beams: |A|^2, [nchannels][npol][ndishes], in
  * memory of the pipeline. */

@@ -106,7 +106,7 @@ int br_coherent_weights(struct br_stage *stage, struct br_coherent *c, uint64_t 
     if (next < *until) *until = next;
     if (interval != c->interval) {
         br_stage_waits_for(stage, "the weights of beams that move");
-        status = br_moving_take(c->moving, c->plan, interval, &why);
+        status = br_moving_take(c->moving, c->plan, interval, c->horizon.there, &why);
         br_stage_waits_for(stage, NULL);
         c->interval = interval;
         br_horizon_look(stage, &c->horizon, &c->rule.motion, interval);

@@ -23,7 +23,6 @@ void br_horizon_look(struct br_stage *stage, struct br_horizon *h, const struct 
 {
     char when[TEXT_TIME], end[TEXT_TIME];
     size_t first = h->nbeams;
-    br_motion_at(motion, interval, h->there);
     h->nbelow = 0;
     for (size_t b = h->nbeams; b-- > 0;) {
         bool up = isfinite(h->there[b].x);

@@ -19,7 +19,7 @@ struct br_horizon {
 /* In configure: memory, and the stage's counters. */
 void br_horizon_configure(struct br_stage *stage, size_t nbeams, struct br_horizon *h);
 
-/* Points the beams where they are in an interval. */
+/* The beams point where they are in an interval, which is in `there` already. */
 void br_horizon_look(struct br_stage *stage, struct br_horizon *h, const struct br_motion *motion,
                      uint64_t interval);
 

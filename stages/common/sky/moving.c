@@ -4,8 +4,10 @@
 #include "kernels/common/cuda.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct br_moving {
     struct br_weights_rule rule;
@@ -25,6 +27,47 @@ struct br_moving {
     struct br_why why;
 };
 
+/* --- threads that share the making of one set of weights: a few for each, since sets are seldom --- */
+
+enum { HELPERS = 8 };
+
+struct shared {
+    atomic_size_t next;
+    atomic_uint workers;
+    size_t jobs;
+    br_parallel_work *work;
+    void *arg;
+};
+
+/* Half of the pipeline's threads: the others have frames. */
+static unsigned helpers(unsigned threads)
+{
+    return threads / 2 < 1 ? 1 : threads / 2 < HELPERS ? threads / 2 : HELPERS;
+}
+
+static void *help(void *arg)
+{
+    struct shared *s = arg;
+    unsigned worker = atomic_fetch_add(&s->workers, 1);
+    for (size_t job; (job = atomic_fetch_add(&s->next, 1)) < s->jobs;) s->work(s->arg, job, worker);
+    return NULL;
+}
+
+static void share(void *context, size_t jobs, br_parallel_work *work, void *arg)
+{
+    const struct br_moving *m = context;
+    struct shared s = {.jobs = jobs, .work = work, .arg = arg};
+    pthread_t thread[HELPERS];
+    unsigned n = 0;
+    while (n + 1 < m->params.making.threads && n + 1 < jobs &&
+           pthread_create(&thread[n], NULL, help, &s) == 0)
+        n++;
+    help(&s);
+    while (n > 0) pthread_join(thread[--n], NULL);
+}
+
+/* --- the weights --- */
+
 /* Enqueued work may still use the plan's weights, which are the previous ones. */
 static void wait_for_use(struct br_moving *m)
 {
@@ -36,7 +79,7 @@ static int make(struct br_moving *m, uint64_t interval)
 {
     const struct br_weights_rule *rule = &m->rule;
     br_motion_at(&rule->motion, interval, m->beams);
-    br_beam_weights_of(rule, m->beams, m->weight, m->shift);
+    br_beam_weights_of(rule, &m->params.making, m->beams, m->weight, m->shift);
     wait_for_use(m);
     br_baseband_destroy(m->plan);
     m->plan = NULL;
@@ -75,6 +118,7 @@ struct br_moving *br_moving_create(const struct br_weights_rule *rule, const str
     m->params = *like;
     m->params.weight_channels = rule->nchannels;
     m->params.parallel = (struct br_parallel){0};
+    m->params.making = (struct br_parallel){helpers(like->parallel.threads), m, share};
     m->params.cuda = NULL;
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
@@ -129,7 +173,8 @@ static void ask(struct br_moving *m, uint64_t interval)
     pthread_cond_broadcast(&m->changed);
 }
 
-int br_moving_take(struct br_moving *m, struct br_baseband *plan, uint64_t interval, struct br_why *why)
+int br_moving_take(struct br_moving *m, struct br_baseband *plan, uint64_t interval, struct br_beam *beams,
+                   struct br_why *why)
 {
     pthread_mutex_lock(&m->mutex);
     while (m->wanted) pthread_cond_wait(&m->changed, &m->mutex);
@@ -141,6 +186,7 @@ int br_moving_take(struct br_moving *m, struct br_baseband *plan, uint64_t inter
         m->plan != NULL ? br_baseband_may_exchange(plan, m->plan, why) : br_because(why, "%s", m->why.text);
     if (status == 0) {
         br_baseband_exchange(plan, m->plan);
+        memcpy(beams, m->beams, m->rule.motion.nbeams * sizeof *beams);
         ask(m, interval + 1);
     }
     pthread_mutex_unlock(&m->mutex);

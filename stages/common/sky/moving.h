@@ -16,8 +16,9 @@ struct br_moving *br_moving_create(const struct br_weights_rule *rule, const str
                                    const struct br_cuda *used, struct br_why *why);
 void br_moving_destroy(struct br_moving *moving); /* NULL is allowed */
 
-/* Gives `plan` the weights of an interval, and begins with those of the next one. Enqueued work goes on
- * with the weights before. -1 with `why`. Does not allocate. */
-int br_moving_take(struct br_moving *moving, struct br_baseband *plan, uint64_t interval, struct br_why *why);
+/* Gives `plan` the weights of an interval, says where they point (beams [nbeams]), and begins with those of
+ * the next one. Enqueued work goes on with the weights before. -1 with `why`. Does not allocate. */
+int br_moving_take(struct br_moving *moving, struct br_baseband *plan, uint64_t interval,
+                   struct br_beam *beams, struct br_why *why);
 
 #endif

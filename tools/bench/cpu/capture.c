@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BLOCKS = 32, RING_BLOCK = 1 << 20, ROUNDS = 15, CRS_RATE = 1562500 };
@@ -158,9 +157,7 @@ enum { OURS, READING, COPYING, DRAINS };
 /* This thread's processor time: others may want the processor too. */
 static uint64_t cpu_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return br_clock_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Processor seconds a packet, medians. False when the machine cannot. */

@@ -5,6 +5,7 @@
  * the same run on random data. Kernels for any GPU multiply by mma.sync. The larger one of their columns "of
  * copy" and "of mma" says how near to their bound they are. */
 #include "tools/bench/gpu/gpu.h"
+#include "buffers/clock.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/bare_mma.h"
 
@@ -70,9 +71,7 @@ unsigned gpu_sets(double bytes)
 
 static double cpu_us(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    return (double)br_clock_of(CLOCK_THREAD_CPUTIME_ID) * 1e-3;
 }
 
 double gpu_time(struct gpu *g, void (*enqueue)(void *arg, unsigned i), void *arg, double *host_us)

@@ -4,6 +4,7 @@
  * hand on: what their threads take, and their share of what the process takes outside the stages' threads
  * (the driver's). Beside it, at the same pace, the least that a hop from thread to thread can cost: a bare
  * condition variable. */
+#include "buffers/clock.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/run.h"
 
@@ -73,9 +74,7 @@ static void *hand_on(void *arg)
 
 static double process_us(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    return (double)br_clock_of(CLOCK_PROCESS_CPUTIME_ID) * 1e-3;
 }
 
 /* CPU time of a frame that passes `n` threads, one every `ms`. */

@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_STAGES = 24, MARKS = 1024, SLOTS = 16 };
 
@@ -26,13 +25,6 @@ static struct {
         uint64_t end, cpu_ns[MOST_STAGES], calls[MOST_STAGES];
     } look[2]; /* at all stages: the first one, and the last one while the source is busy */
 } run;
-
-static uint64_t process_cpu(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void fill_once(const struct br_stream *stream, const struct br_frame *frame)
 {
@@ -60,12 +52,10 @@ static int source(struct br_stage *stage, void *self, const struct br_io *io)
 /* CPU time of a stage's thread; 0 once it has ended. */
 static uint64_t thread_cpu(const struct br_stage *stage)
 {
-    struct timespec t;
     clockid_t clock;
-    if (atomic_load(&stage->state->ended) || pthread_getcpuclockid(stage->state->thread, &clock) != 0 ||
-        clock_gettime(clock, &t) != 0)
+    if (atomic_load(&stage->state->ended) || pthread_getcpuclockid(stage->state->thread, &clock) != 0)
         return 0;
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return br_clock_of(clock);
 }
 
 static void look_at_stages(uint64_t end)
@@ -88,7 +78,8 @@ static int sink(struct br_stage *stage, void *self, const struct br_io *io)
     if (in == NULL) return BR_FINISHED;
     if (strcmp(br_stage_name(stage), "sink") != 0) return BR_CONSUMED;
     if (run.nmarks < MARKS)
-        run.mark[run.nmarks++] = (struct mark){br_clock_ns(), process_cpu(), in->first + in->samples};
+        run.mark[run.nmarks++] =
+            (struct mark){br_clock_ns(), br_clock_of(CLOCK_PROCESS_CPUTIME_ID), in->first + in->samples};
     look_at_stages(in->first + in->samples);
     return BR_CONSUMED;
 }

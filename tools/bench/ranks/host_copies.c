@@ -4,6 +4,8 @@
  *
  *   host_copies GPUS               the sum of the copies, in GB/s
  *   host_copies 0 THREADS FILE...  the sum of the reads */
+#include "buffers/clock.h"
+
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -12,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MOST = 256, BUFFERS = 2, SECONDS = 1 };
@@ -31,9 +32,7 @@ static atomic_int failed;
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return (double)br_clock_ns() * 1e-9;
 }
 
 /* The same bytes again and again, for so long. */

@@ -1,18 +1,17 @@
 /* nccl_all.c - a bare all-to-all between GPUS GPUs of this machine, ncclSend and ncclRecv of BYTES bytes from
  * each to each, TIMES times: prints how long one takes. The exchange between GPUs is compared with it. */
+#include "buffers/clock.h"
+
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 enum { MOST = 16 };
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    return (double)br_clock_ns() * 1e-3;
 }
 
 int main(int argc, char **argv)

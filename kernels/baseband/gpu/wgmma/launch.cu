@@ -109,25 +109,36 @@ static bool choose(struct br_baseband_hopper *h, const br_baseband_params *p, un
     return least != SIZE_MAX;
 }
 
-static void arrange(uint8_t *weights, float *scales, const struct br_baseband_hopper *h,
-                    const br_baseband_params *p)
+/* Tables while they are made. */
+struct arranged {
+    uint8_t *weights;
+    float *scales;
+    const struct br_baseband_hopper *h;
+    const br_baseband_params *p;
+};
+
+/* One channel and polarisation. */
+static void arrange(void *arg, size_t wp, unsigned worker)
 {
+    (void)worker;
+    const arranged *a = static_cast<const arranged *>(arg);
+    const struct br_baseband_hopper *h = a->h;
+    const br_baseband_params *p = a->p;
     const work &w = h->w;
     unsigned beams = h->k.beams, fps = h->k.fps;
-    for (size_t wp = 0; wp < p->weight_channels * p->npol; wp++)
-        for (size_t b = 0; b < p->nbeams; b++) {
-            const int8_t *given = p->weights + (wp * p->nbeams + b) * p->ndishes * 2;
-            size_t row = wp / fps * w.beam_tiles + b / beams, within = wp % fps;
-            unsigned beam = static_cast<unsigned>(b % beams);
-            scales[(row * fps + within) * beams + beam] = ldexpf(1, -(p->shift[wp * p->nbeams + b] + 8));
-            for (size_t dish = 0; dish < p->ndishes; dish++) {
-                uint8_t *chunk = weights + (row * w.chunks + dish / DISHES) * h->k.weights;
-                unsigned in = static_cast<unsigned>(dish % DISHES + within * 64);
-                chunk[br_hopper_weight(beams, 0, beam, in)] = static_cast<uint8_t>(-given[2 * dish + 1]);
-                chunk[br_hopper_weight(beams, 1, beam, in)] = static_cast<uint8_t>(given[2 * dish]);
-                chunk[br_hopper_weight(beams, 2, beam, in)] = static_cast<uint8_t>(given[2 * dish + 1]);
-            }
+    for (size_t b = 0; b < p->nbeams; b++) {
+        const int8_t *given = p->weights + (wp * p->nbeams + b) * p->ndishes * 2;
+        size_t row = wp / fps * w.beam_tiles + b / beams, within = wp % fps;
+        unsigned beam = static_cast<unsigned>(b % beams);
+        a->scales[(row * fps + within) * beams + beam] = ldexpf(1, -(p->shift[wp * p->nbeams + b] + 8));
+        for (size_t dish = 0; dish < p->ndishes; dish++) {
+            uint8_t *chunk = a->weights + (row * w.chunks + dish / DISHES) * h->k.weights;
+            unsigned in = static_cast<unsigned>(dish % DISHES + within * 64);
+            chunk[br_hopper_weight(beams, 0, beam, in)] = static_cast<uint8_t>(-given[2 * dish + 1]);
+            chunk[br_hopper_weight(beams, 1, beam, in)] = static_cast<uint8_t>(given[2 * dish]);
+            chunk[br_hopper_weight(beams, 2, beam, in)] = static_cast<uint8_t>(given[2 * dish + 1]);
         }
+    }
 }
 
 /* For frames of few tiles: how 48 beams' weights of a chunk, re and im, are loaded. */
@@ -193,7 +204,8 @@ static int make_tables(struct br_baseband_hopper *h, const br_baseband_params *p
         failed =
             br_because(why, "no memory for the weights of %zu beams and %zu dishes", p->nbeams, p->ndishes);
     } else {
-        arrange(weights, scales, h, p);
+        arranged to = {weights, scales, h, p};
+        br_parallel_for(&p->making, p->weight_channels * p->npol, arrange, &to);
         h->weights = static_cast<uint8_t *>(br_cuda_table(h->cuda, weights, weight_bytes, why));
         if (h->weights != nullptr)
             h->scales = static_cast<float *>(br_cuda_table(h->cuda, scales, scale_bytes, why));
