@@ -159,7 +159,10 @@ static json_t *positions_of(const struct br_stream *stream, const struct seen *s
     if (stream->beams != NULL && items == stream->nbeams) {
         for (size_t k = 0; k < seen->nitems; k++) {
             const struct br_beam *beam = &stream->beams[k * seen->item_step];
-            json_array_append_new(list, json_pack("[f, f]", beam->y * degrees, beam->x * degrees));
+            json_t *place = json_pack("[f, f]", beam->y * degrees, beam->x * degrees);
+            if (json_array_append_new(list, place) == 0) continue;
+            json_decref(list); /* it follows the sky */
+            return json_null();
         }
         return list;
     }

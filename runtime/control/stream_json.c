@@ -54,6 +54,10 @@ char *br_stream_json(const struct br_stream *s)
                              "downsample", (int)s->zone[z].downsample, "delay", (int)s->zone[z].delay));
     for (size_t b = 0; s->beams != NULL && b < s->nbeams; b++)
         json_array_append_new(beams, json_pack("[f, f]", s->beams[b].x, s->beams[b].y));
+    if (json_array_size(beams) < s->nbeams) { /* some follow the sky */
+        json_decref(beams);
+        beams = json_null();
+    }
     json_t *document = array_json(&s->array);
     json_t *rest = json_pack(
         "{sI sI s[I, I] so so so sf ss? so ss? so so so sb}", "frame_samples", (json_int_t)s->frame_samples,

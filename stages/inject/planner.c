@@ -69,6 +69,7 @@ static void plan(struct inject_planner *p, struct inject_event *e)
         forbid(e, "it overlaps with '%s'", other->id);
     else if (good && p->nopen == INJECT_OPEN)
         forbid(e, "%d injections are open; expected fewer at a time", INJECT_OPEN);
+    const enum inject_state told = e->state;
     bool saved = ledger_tell(p, e);
     pthread_mutex_lock(&p->mutex);
     if (e->state != INJECT_REFUSED && !saved)
@@ -90,7 +91,7 @@ static void plan(struct inject_planner *p, struct inject_event *e)
     }
     json_object_set_new(p->known, e->id, json_true()); /* a list that is sent again does not repeat it */
     pthread_mutex_unlock(&p->mutex);
-    ledger_tell(p, e);
+    if (e->state != told) ledger_tell(p, e);
     br_stage_warn(p->stage, "injection '%s' is refused: %s", e->id, e->why);
     inject_event_free(e);
 }
@@ -132,13 +133,9 @@ static uint64_t planned(const struct inject_planner *p)
 }
 
 /* Waits until it is told of a change, for at most some ms. False: it was not. */
-static bool wait_for_change(struct inject_planner *p, long ms)
+static bool wait_for_change(struct inject_planner *p, uint64_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, until.tv_sec++;
+    struct timespec until = br_clock_in(CLOCK_MONOTONIC, ms * UINT64_C(1000000));
     return pthread_cond_timedwait(&p->changed, &p->mutex, &until) == 0;
 }
 

@@ -61,13 +61,13 @@ def main():
     import harness
     import numpy as np
     from capture_common import capture, counters, free_port, packets, recorded
-    fengine, frame = packets.Spead(), 512
+    fengine, frame, frames = packets.Spead(), 512, 8
     assert (fengine.sources, fengine.streams[0]) == (SOURCES, FREQUENCY)
     with harness.scratch() as d:
-        raw = np.random.default_rng(4).integers(0, 256, fengine.shape(8 * frame), np.uint8)
+        raw = np.random.default_rng(4).integers(0, 256, fengine.shape(frames * frame), np.uint8)
         np.save(os.path.join(d, "raw.npy"), raw)
         port = free_port(socket.SOCK_DGRAM)
-        run = capture(d, fengine, port, frame, "start_sample: 0")
+        run = capture(d, fengine, port, frame, "start_sample: 0", frames=frames)
         subprocess.run([python, __file__, str(port), os.path.join(d, "raw.npy")], check=True, timeout=60)
         run.finish_after(len(raw) // SPECTRA * 2 * 4 + 3)  # two heaps of descriptors and the end
         got, there, share, first = recorded(d, fengine, frame)

@@ -20,8 +20,9 @@ import packets  # noqa: E402
 
 
 def capture(directory, fengine, port, frame_samples, more="start_sample: 0",
-            stream="sample_ns: 2560", record=True, out="raw", control="", extra=""):
-    """A running capture of what `fengine` sends, with room for all of it: who stands still loses nothing."""
+            stream="sample_ns: 2560", record=True, out="raw", control="", extra="", frames=4):
+    """A running capture of what `fengine` sends, with room for all of it: who stands still loses nothing, if
+    no more than so many `frames` are sent before the node has counted them."""
     channels = len(fengine.channel_ids())
     out = f"- {{stage: record, in: packets, directory: ., prefix: {out}, overwrite: true}}" if record else ""
     return Running(directory, f"""
@@ -36,7 +37,7 @@ pipeline:
     values: offset_binary
     real: high
     frame_samples: {frame_samples}
-    open: 4
+    open: {frames}
     {more.replace(", ", chr(10) + "    ")}
     receive_buffer: 134217728
     out: {{name: packets, depth: 32}}

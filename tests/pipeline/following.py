@@ -213,6 +213,8 @@ def test_live():
             n.wait_until(lambda s: s["updates"]["states"].get("applied") == 1, what="the update")
             held = answer.json["sample"]
             n.wait_until(lambda s: s["newest"]["sample"] > held + 500, what="more intervals")
+            n.wait_until(lambda s: "positions" in n.get("/v1/preview?queue=p").json, what="a preview")
+            assert n.get("/v1/preview?queue=p").json["positions"] is None  # those that follow have none
             n.end()
         finally:
             n.process.kill()

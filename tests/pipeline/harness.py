@@ -5,9 +5,11 @@ The program under test is named by BEAMRING (set by the build). BEAMRING_TEST_DE
 that can run there on that device, so that the same tests hold for the GPU."""
 import contextlib
 import os
+import random
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -304,6 +306,26 @@ def beam_intensity(e, valid, dishes, spacing, freq_mhz, beams, block, first, thr
             if good and good / block >= threshold:
                 out[f, b] = power[here].sum(axis=0) * block / good
     return out, fraction
+
+
+_held = []
+
+
+def free_port(kind=socket.SOCK_STREAM):
+    """A port that no other test gets while this one runs, nor, by chance, any socket without a port of its
+    own: it lies below those that the kernel gives. The lock is a name in the abstract namespace, which goes
+    with the process."""
+    while True:
+        port, lock = random.randrange(20000, 32000), socket.socket(socket.AF_UNIX)
+        try:
+            lock.bind(f"\0beamring test port {port}")
+            with socket.socket(socket.AF_INET, kind) as s:
+                s.bind(("0.0.0.0", port))
+        except OSError:
+            lock.close()
+            continue
+        _held.append(lock)
+        return port
 
 
 def has_device(device=DEVICE if DEVICE != "cpu" else "cuda:0"):

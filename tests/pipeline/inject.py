@@ -174,15 +174,20 @@ def test_refused():
     """Events that cannot be injected are refused, with the reason, and nothing of them is in the data."""
     bursts = [burst("past", 100), burst("good", 6000), burst("overlaps", 6100),
               burst("nobeam", 9000, xy=None, beam=7), burst("bright", 9000, snr=None, fluence_s=1),
-              burst("late", 20000)]
+              burst("late", 20000), burst("never", 1 << 51)]
     with harness.scratch() as d:
         harness.run(d, text(12288, f"bursts: [{', '.join(bursts)}]"))
         events = ledger(os.path.join(d, "ledger.jsonl"))
         for id, why in (("past", "before sample 0|too late"), ("overlaps", "overlaps with 'good'"),
                         ("nobeam", "no beam 7: the pipeline has 4"), ("bright", "brighter than the field"),
-                        ("late", "the stream ended before it")):
+                        ("late", "the stream ended before it"), ("never", "the stream ended before it")):
             assert events[id]["state"] == "refused" and re.search(why, events[id]["why"]), events[id]
             assert "beams" not in events[id]
+        with open(os.path.join(d, "ledger.jsonl")) as f:
+            ends = [e["id"] for e in map(json.loads, f) if e["state"] == "refused"]
+        assert sorted(ends) == sorted({*events} - {"good"}), ends
+        done = harness.beamring("recover", "ledger.jsonl", "fil/beam0000.fil", "--json", cwd=d)
+        assert json.loads(done.out)["summary"]["events"] == 1, done
         assert events["good"]["state"] == "injected", events["good"]
         # a beam below the horizon has no direction, which JSON cannot say with a NaN
         low = text(12288, f"bursts: [{burst('low', 6000, xy=None, beam=0)}]", chain="""

@@ -14,7 +14,6 @@ import numpy as np
 import harness
 import ranks_common as mpi
 from ranks import BAND, TELESCOPE, inputs, pipeline, VOLTAGE
-from wires_common import free_port
 
 RANKS = 3
 LIMIT_S = 10  # when a rank dies or stops, until all others have ended
@@ -190,7 +189,7 @@ def join(d, n, text, before=None, said=None):
     and RANKS of each process, where they are others."""
     with open(os.path.join(d, "join.yaml"), "w") as f:
         f.write(text)
-    port, jobs = free_port(), []
+    port, jobs = harness.free_port(), []
     for r in range(n):
         rank, ranks = (said or {}).get(r, (r, n))
         jobs.append(

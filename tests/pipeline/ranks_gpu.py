@@ -10,7 +10,6 @@ import numpy as np
 import harness
 import ranks_common as mpi
 from ranks import FRB, VOLTAGE, inputs, pipeline, products, record
-from wires_common import free_port
 
 
 def gpus():
@@ -25,7 +24,7 @@ RANKS = 4 if GPUS >= 4 else 2  # of the tests in which a rank dies
 
 
 def start(d, n, name="pipeline.yaml", late_s=0):
-    port, jobs = free_port(), []
+    port, jobs = harness.free_port(), []
     for r in range(n):
         time.sleep(late_s if r == n - 1 else 0)
         env = {**os.environ, "RANK": str(r), "RANKS": str(n), "LOCAL_RANK": str(r), "NCCL_NVLS_ENABLE": "0"}

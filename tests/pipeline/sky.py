@@ -73,6 +73,7 @@ def check_source(zone, seed, place):
 
         for name, before, after in (("list", first, first), ("steered", first, second)):
             i, keys = sky.intensities(d, name)
+            assert ("BEAMS_START" in keys) == (name == "steered"), keys
             assert np.allclose(sky.stated_xy(keys), before, rtol=0, atol=1e-9)
             for half, looks in enumerate((before, after)):
                 here = i[:, half * 8:half * 8 + 8].sum(1) / (TIMES / 2)

@@ -140,8 +140,9 @@ def numbers(keys, name):
 
 
 def stated_xy(keys):
-    """The directions of a header, [beam][x, y]."""
-    return numbers(keys, "BEAMS_XY").reshape(-1, 2)
+    """The directions of a header at the file's first sample, [beam][x, y]; those of beams that are pointed
+    elsewhere later on stand in BEAMS_START."""
+    return numbers(keys, "BEAMS_XY" if "BEAMS_XY" in keys else "BEAMS_START").reshape(-1, 2)
 
 
 def sigmas(seen, expected, samples, rounding=0):

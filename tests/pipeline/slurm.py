@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 
-from wires_common import free_port
+from harness import free_port
 
 
 class Missing(Exception):

@@ -20,8 +20,8 @@ def post(n, **update):
     return n.post("/v1/update", json.dumps(update))
 
 
-def wait_for(n, name, state):
-    end = time.time() + 60
+def wait_for(n, name, state, seconds=60):
+    end = time.time() + seconds
     while True:
         answer = n.get("/v1/updates")
         assert answer.code == 200, answer.text
@@ -54,23 +54,35 @@ def test_applied():
 
 
 def test_all_pending_hold():
-    """More than 64 are pending; each holds at its own sample, and none falls out."""
+    """More than 64 are pending; each holds at its own sample, and none falls out. If the first holds before
+    all are posted, on a machine that stands still, they are posted again, further ahead."""
+    many, ahead = 100, 200
     with node(PIPELINE) as n:
         n.wait_until(lambda s: s["state"] == "running")
-        many = 100
-        first = (post(n, id="a", at="now", stages={"one": {"add": 1}}).json["earliest"] // 4096 + 200) * 4096
-        for i in range(many):
-            answer = post(n, id=f"p{i}", at={"sample": first + 4096 * i}, stages={"one": {"add": i + 10}})
-            assert answer.code == 202, answer.text
-        for at in ("now", {"sample": first + 4096 * (many - 1) - 1}):
-            early = post(n, id="early", at=at, stages={"one": {"add": 1}})
-            assert early.code == 409 and early.json["earliest"] == first + 4096 * (many - 1), early.text
-            assert f"stage 'one' has update 'p{many - 1}' scheduled" in early.json["error"], early.text
-        assert n.status()["updates"]["states"]["scheduled"] == many
-        wait_for(n, f"p{many - 1}", "applied")
+        while True:
+            assert post(n, id=f"a{ahead}", at="now", stages={"one": {"add": 1}}).code == 202
+            wait_for(n, f"a{ahead}", "applied")
+            first = (n.get("/v1/updates").json["earliest"] // 4096 + ahead) * 4096
+            last = first + 4096 * (many - 1)
+            answers = [post(n, id=f"p{ahead}-{i}", at={"sample": first + 4096 * i},
+                            stages={"one": {"add": i + 10}}) for i in range(many)]
+            early = [post(n, id=f"early{ahead}", at=at, stages={"one": {"add": 1}})
+                     for at in ("now", {"sample": last - 1})]
+            states = n.status()["updates"]["states"]
+            if states["scheduled"] == many:
+                break
+            assert ahead < 10000, states
+            n.wait_until(lambda s: s["updates"]["states"]["scheduled"] == 0, 120)
+            ahead *= 4
+        assert all(answer.code == 202 for answer in answers), [answer.text for answer in answers]
+        for answer in early:
+            assert answer.code == 409 and answer.json["earliest"] == last, answer.text
+            assert f"stage 'one' has update 'p{ahead}-{many - 1}' scheduled" in answer.text
+        wait_for(n, f"p{ahead}-{many - 1}", "applied", 120)
         told = {u["id"]: u for u in n.get("/v1/updates").json["updates"]}
         for i in range(many):
-            assert told[f"p{i}"]["state"] == "applied" and told[f"p{i}"]["held_from"] == first + 4096 * i
+            one = told[f"p{ahead}-{i}"]
+            assert one["state"] == "applied" and one["held_from"] == first + 4096 * i, one
         n.end()
 
 

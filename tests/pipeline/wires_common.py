@@ -1,7 +1,6 @@
 """Shared by the tests of the network formats: pipelines in the background, recordings, streams to send."""
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -14,6 +13,7 @@ import numpy as np
 import yaml
 
 import harness
+from harness import free_port  # noqa: F401
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import chime_l0  # noqa: E402
@@ -101,26 +101,6 @@ pipeline:
 
 def l0_head(first=0, duration=0.02):
     return L0_HEAD.replace("FIRST", str(first)).replace("DURATION", str(duration))
-
-
-_held = []
-
-
-def free_port(kind=socket.SOCK_STREAM):
-    """A port that no other test gets while this one runs, nor, by chance, any socket without a port of its
-    own: it lies below those that the kernel gives. The lock is a name in the abstract namespace, which goes
-    with the process."""
-    while True:
-        port, lock = random.randrange(20000, 32000), socket.socket(socket.AF_UNIX)
-        try:
-            lock.bind(f"\0beamring test port {port}")
-            with socket.socket(socket.AF_INET, kind) as s:
-                s.bind(("0.0.0.0", port))
-        except OSError:
-            lock.close()
-            continue
-        _held.append(lock)
-        return port
 
 
 def ask(url):

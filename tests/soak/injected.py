@@ -26,6 +26,8 @@ def read_ledger(path, kills, wrong):
                     before not in (None, "scheduled") or before == state:
                 wrong.append(f"the ledger has event {event['id']} as {state} after {before}")
             states[event["id"]] = state
+    wrong += [f"the burst {id} cannot be injected, and is {state}" for id, state in states.items()
+              if id.startswith("absurd") and state not in ("refused", "scheduled")]
     if broken > kills:
         wrong.append(f"{broken} lines of the ledger are not whole; the node was killed {kills} times")
     left = sum(state == "scheduled" for state in states.values())

@@ -9,7 +9,7 @@ import boards
 import faults
 import node
 
-UPDATE_S, DUMP_S = 3, 10
+UPDATE_S, DUMP_S, BURST_S = 3, 10, 8
 FILLING = [("flag", "threshold_sigma", ([5, 5], [6, 6])), ("upchannelize", "gain", (2, 2.5)),
            ("frb_grid", "threshold", (0.25, 0.5)), ("baseband_beamform", "shift", (6, 7))]
 LISTED = 260  # a little more than the node keeps
@@ -23,7 +23,7 @@ class Requests:
         self.said = []            # what was answered otherwise than it must
         self.count = {k: 0 for k in ("updates", "updates_wrong", "updates_taken", "dumps", "dumps_absurd",
                                      "dumps_taken", "dumps_done", "dumps_gone",
-                                     "scrapes", "pages")}
+                                     "bursts", "bursts_absurd", "bursts_taken", "scrapes", "pages")}
         self.held = {}            # (stage, parameter): (text of the value, id) that was acknowledged last
         self.unsure = {}          # the same of a request whose answer did not come
         self.steps = []           # Unix times at which the beams' level changed
@@ -32,6 +32,7 @@ class Requests:
 
     def run(self):
         next_update, next_dump, n = time.monotonic() + 2, time.monotonic() + 5, 0
+        next_burst = time.monotonic() + 4 if self.soak.inject else float("inf")
         while not self.over.wait(0.2):
             now = time.monotonic()
             if self.calm_at is not None and now >= self.calm_at and self.filled_at is None:
@@ -44,6 +45,9 @@ class Requests:
             if now >= next_dump:
                 next_dump = now + DUMP_S
                 self.dump()
+            if now >= next_burst:
+                next_burst = now + BURST_S
+                self.burst()
             if n % 5 == 0:
                 self.scrape()
 
@@ -113,6 +117,30 @@ class Requests:
             self.unsure[stage, key] = value
         elif code not in (409, 503):
             self.said.append(f"update {stage}.{key} = {value}: {code} {text}")
+
+    # --- bursts
+
+    def burst(self):
+        """A burst two seconds ahead of the stream; each third can only be refused, by its answer or in the
+        ledger, and its id says so. Ids have the time in ms, as those of a schedule."""
+        code, text = node.ask("/v1/status?now")
+        newest = json.loads(text).get("newest") if code == 200 else None
+        if not newest:
+            return
+        self.count["bursts"] += 1
+        soon, name = newest["sample"] + 2 * 10**9 // boards.SAMPLE_NS, str(newest["unix_ns"] // 10**6 + 2000)
+        values = {"id": "asked-" + name, "sample": soon, "beam": 0, "dm": 30, "width_s": 0.02,
+                  "snr": self.rng.randrange(10, 60)}
+        absurd = self.count["bursts"] % 3 == 2
+        if absurd:
+            self.count["bursts_absurd"] += 1
+            values |= {"id": "absurd-" + name, **self.rng.choice((
+                {"sample": 0}, {"sample": 1 << 51}, {"beam": 999}, {"snr": 1e6}, {"dm": -1}, {"width_s": 0},
+                {"at_mhz": 1}, {"xy": [0, 0]}, {"snr": "loud"}, {"beam": -1, "xy": [0.9, 0.9]}))}
+        code, text = node.ask("/v1/update", json.dumps({"stages": {"inject": {"bursts": [values]}}}))
+        self.count["bursts_taken"] += code == 202
+        if code not in (0, 202, 409, 503) and not (absurd and code == 400):
+            self.said.append(f"burst {values}: {code} {text}")
 
     # --- dumps
 

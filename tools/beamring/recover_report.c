@@ -56,7 +56,7 @@ static bool take_line(struct recover *r, const json_t *o, bool *told)
     static const struct {
         const char *key;
         double least, most;
-    } range[] = {{"time_ns", 0, 9.2e18}, {"freq_mhz", 1e-9, 1e9}, {"dm", 0, 1e5},
+    } range[] = {{"time_ns", 0, 0x1p63}, {"freq_mhz", 1e-9, 1e9}, {"dm", 0, 1e5},
                  {"width_s", 1e-9, 10},  {"scattering_s", 0, 10}, {"index", -20, 20}};
     static const char *const states[] = {"scheduled", "injected", "partly", "refused"};
     const char *id = json_string_value(json_object_get(o, "id")),

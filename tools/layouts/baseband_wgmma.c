@@ -268,6 +268,75 @@ static void result(struct layouts *report, unsigned beams, unsigned mt)
     if (mt == 1) halves(report, bytes, beams);
 }
 
+/* store_int8(): whole rows of times, 16 bits each. An item is [beam][time]. */
+static void bytes_end(struct layouts *report, unsigned beams, unsigned mt)
+{
+    struct layouts_region *out =
+        layouts_region(report, LAYOUTS_GLOBAL, "out, int8", (size_t)beams * TIMES, 2);
+    struct layouts_pass *store = layouts_begin(out, LAYOUTS_WRITE, "store_int8");
+    layouts_allow_pieces(store, LAYOUTS_SECTOR, "eight lanes have 16 or 32 times of a beam");
+    for (unsigned piece = 0; piece < 2 / mt; piece++)
+        for (unsigned warp = 0; warp < WARPS; warp++)
+            for (unsigned i = 0; i < beams / 4; i++) {
+                struct layouts_access access = {.bytes = 4 * mt, .items = true};
+                for (unsigned lane = 0; lane < 32; lane++) {
+                    unsigned time = piece * 64 * mt + br_hopper_time(mt, 0, 0, lane, warp);
+                    layouts_lane(&access, lane, (int64_t)(br_hopper_beam(i, lane) * TIMES + time) * 2);
+                    for (unsigned k = 0; k < 2 * mt; k++)
+                        access.item[lane][k] =
+                            piece * 64 +
+                            sum_item(report, beams, mt, k / 2, i / 2 * 4 + k % 2 * 2 + i % 2, lane, warp);
+                }
+                layouts_access(store, &access);
+            }
+    layouts_end(store, 1, 1);
+}
+
+/* store_samples(), an item is [time][beam], and store_groups(), [group of times][beam]. */
+static void power_ends(struct layouts *report, unsigned beams, unsigned mt)
+{
+    struct layouts_region *samples =
+        layouts_region(report, LAYOUTS_GLOBAL, "powers of samples", (size_t)64 * mt * beams, 4);
+    struct layouts_region *groups =
+        layouts_region(report, LAYOUTS_GLOBAL, "powers of groups", (size_t)4 * mt * beams, 4);
+    struct layouts_pass *store = layouts_begin(samples, LAYOUTS_WRITE, "store_samples");
+    struct layouts_pass *sum = layouts_begin(groups, LAYOUTS_WRITE, "store_groups");
+    layouts_allow_pieces(store, LAYOUTS_SECTOR, "four lanes have the same times of eight beams");
+    layouts_allow_pieces(sum, 4, "four lanes have the same group of every second beam");
+    for (unsigned warp = 0; warp < WARPS; warp++) {
+        for (unsigned i = 0; i < beams / 4; i += 2)
+            for (unsigned k = 0; k < 2 * mt; k++) {
+                struct layouts_access access = {.bytes = 8, .items = true};
+                for (unsigned lane = 0; lane < 32; lane++) {
+                    unsigned time = br_hopper_time(mt, 0, 0, lane, warp) + k, beam = br_hopper_beam(i, lane);
+                    int64_t item = sum_item(report, beams, mt, k / 2, i * 2 + k % 2 * 2, lane, warp);
+                    layouts_expect(report, item == beam * TIMES + time, "sum %u of lane %u is another's", i,
+                                   lane);
+                    layouts_lane_items(&access, lane, (int64_t)(time * beams + beam) * 4,
+                                       time * beams + beam);
+                }
+                layouts_access(store, &access);
+            }
+        for (unsigned i = 0; i < beams / (mt == 1 ? 32 : 16); i++) {
+            struct layouts_access access = {.bytes = 4};
+            for (unsigned lane = 0; lane < 32; lane++) {
+                unsigned group = br_hopper_time(mt, 0, 0, lane, warp) / 16,
+                         beam = br_hopper_beam(br_hopper_group_first(mt, beams / 4, lane) + i, lane);
+                layouts_lane_items(&access, lane, (int64_t)(group * beams + beam) * 4, group * beams + beam);
+            }
+            layouts_access(sum, &access);
+        }
+    }
+    layouts_end(store, 1, 1);
+    layouts_end(sum, 1, 1);
+    for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned i = 0; i < (mt == 1 ? 3u : 2u); i++)
+            layouts_expect(report,
+                           br_hopper_time(mt, 0, 0, lane ^ br_hopper_group_bit(mt, i), 0) ==
+                               (br_hopper_time(mt, 0, 0, lane, 0) ^ 2 * mt << i),
+                           "halving %u of lane %u does not add neighbours", i, lane);
+}
+
 /* ---- register assignments ---- */
 
 static void time1(const void *context, const unsigned *physical, unsigned *logical)
@@ -336,6 +405,8 @@ void layouts_baseband_wgmma(struct layouts *report)
         field(report, mt);
         weights(report, beams[i]);
         result(report, beams[i], mt);
+        bytes_end(report, beams[i], mt);
+        power_ends(report, beams[i], mt);
     }
     layouts_variant(report, "few tiles, 48 beams");
     field(report, 2);

@@ -10,10 +10,12 @@ TELESCOPE: chord_pathfinder, hirax or casm. --test: a short one, without a pictu
 DIRECTORY/{node,fengine,receiver}.log. Exit status: 0 when the burst was found where the F-engine put it.
 """
 import argparse
+import contextlib
 import glob
 import json
 import math
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -65,9 +67,12 @@ SETTINGS = {
 
 
 def free_port(kind):
-    with socket.socket(socket.AF_INET, kind) as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the ports that the kernel gives: no connection of another program gets it meanwhile."""
+    while True:
+        port = random.randrange(12000, 20000)
+        with socket.socket(socket.AF_INET, kind) as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 class Program:

@@ -76,20 +76,18 @@ template <class V> __device__ __forceinline__ void store_int8(rounding<V> &r, co
         }
 }
 
-/* Lanes whose numbers differ in BIT add what they have of LEFT beams: each goes on with half of these, from
- * `first` on. */
-template <int LEFT, unsigned BIT, int N>
-__device__ __forceinline__ void add_halves(float (&sum)[N], unsigned lane, unsigned &first)
+/* Lanes whose numbers differ in `bit` add what they have of LEFT beams: each goes on with half of these. */
+template <int LEFT, int N>
+__device__ __forceinline__ void add_halves(float (&sum)[N], unsigned lane, unsigned bit)
 {
-    const bool upper = (lane & BIT) != 0;
+    const bool upper = (lane & bit) != 0;
     constexpr int HALF = LEFT / 2;
     static_assert(LEFT % 2 == 0, "halves");
 #pragma unroll
     for (int i = 0; i < HALF; i++) {
         float give = upper ? sum[i] : sum[HALF + i], keep = upper ? sum[HALF + i] : sum[i];
-        sum[i] = __fadd_rn(keep, __shfl_xor_sync(WHOLE_WARP, give, BIT));
+        sum[i] = __fadd_rn(keep, __shfl_xor_sync(WHOLE_WARP, give, bit));
     }
-    if (upper) first += HALF;
 }
 
 /* The tree of power.h over 16 samples: those of a thread, then lanes, in the order of br_hopper_time's
@@ -99,7 +97,7 @@ __device__ __forceinline__ void store_groups(const rounding<V> &r, const piece_o
 {
     constexpr int N = V::BEAMS / 4, LEFT = N / (V::MT == 1 ? 8 : 4);
     const work &w = r.w;
-    float sum[N]; /* of beams i / 2 * 8 + quad * 2 + i % 2 */
+    float sum[N]; /* of br_hopper_beam(i) */
 #pragma unroll
     for (int i = 0; i < N; i++) {
         float pair[V::MT];
@@ -111,22 +109,17 @@ __device__ __forceinline__ void store_groups(const rounding<V> &r, const piece_o
         }
         sum[i] = V::MT == 1 ? pair[0] : __fadd_rn(pair[0], pair[V::MT - 1]);
     }
-    unsigned first = 0;
-    if constexpr (V::MT == 1) {
-        add_halves<N, 8>(sum, r.lane, first);
-        add_halves<N / 2, 4>(sum, r.lane, first);
-        add_halves<N / 4, 16>(sum, r.lane, first);
-    } else {
-        add_halves<N, 4>(sum, r.lane, first);
-        add_halves<N / 2, 8>(sum, r.lane, first);
-    }
+    add_halves<N>(sum, r.lane, br_hopper_group_bit(V::MT, 0));
+    add_halves<N / 2>(sum, r.lane, br_hopper_group_bit(V::MT, 1));
+    if constexpr (V::MT == 1) add_halves<N / 4>(sum, r.lane, br_hopper_group_bit(V::MT, 2));
     if (p.time >= w.T) return;
     /* out: shape (F P, T / 16, B) of float32, contiguous */
     float *to =
         reinterpret_cast<float *>(w.out) + (p.fp * (w.T / GROUP) + p.time / GROUP) * w.B + p.first_beam;
+    const unsigned first = br_hopper_group_first(V::MT, N, r.lane);
 #pragma unroll
     for (int i = 0; i < LEFT; i++) {
-        unsigned at = first + i, beam = at / 2 * 8 + r.quad * 2 + at % 2;
+        unsigned beam = br_hopper_beam(first + i, r.lane);
         float scale = p.scale[beam] * 16;
         if (p.first_beam + beam < w.B) to[beam] = sum[i] * scale * scale;
     }

@@ -21,13 +21,13 @@ constexpr size_t KEPT = 24 << 20;
 /* The host's description of a variant. */
 struct kind {
     kernel run;
-    unsigned beams, fps, threads, piece, parts, consumers, weights;
+    unsigned beams, fps, threads, piece, times, parts, consumers, weights;
     places (*place)(unsigned chunks, unsigned buffers, unsigned stages, unsigned beam_tiles);
 };
 
 template <class V, ending END = ending::NIBBLES> static kind kind_of()
 {
-    return {beamform<V, END>,    V::BEAMS,     V::FPS,     V::THREADS,  V::PIECE,
+    return {beamform<V, END>,    V::BEAMS,     V::FPS,     V::THREADS,  V::PIECE, V::TILE,
             V::HALVES ? 2u : 1u, V::CONSUMERS, V::WEIGHTS, places_of<V>};
 }
 
@@ -36,9 +36,10 @@ constexpr size_t KINDS = 4;
 
 template <ending END> static kind kind_number(size_t i)
 {
+    constexpr bool THREE = END == ending::POWERS;
     return i == 0   ? kind_of<variant<16, false>, END>()
            : i == 1 ? kind_of<variant<32, false>, END>()
-           : i == 2 ? kind_of<variant<64, false>, END>()
+           : i == 2 ? kind_of<variant<64, false, THREE>, END>()
                     : kind_of<variant<96, false>, END>();
 }
 
@@ -383,7 +384,7 @@ extern "C" bool br_baseband_hopper(struct br_baseband_hopper *h, const uint8_t *
 {
     if (h->state == nullptr)
         return !br_cuda_ok(h->cuda, cudaErrorInvalidValue, "executing a plan that was made aside");
-    const size_t time_tiles = (nsteps + TIMES - 1) / TIMES, tiles = time_tiles * h->w.groups,
+    const size_t time_tiles = (nsteps + h->k.times - 1) / h->k.times, tiles = time_tiles * h->w.groups,
                  fp = static_cast<size_t>(h->w.F) * h->w.P;
     if (reinterpret_cast<uintptr_t>(e) % 16 != 0 || nsteps > INT32_MAX / 2 || tiles > UINT32_MAX / 2)
         return false;

@@ -75,6 +75,30 @@ static inline BR_HD unsigned br_hopper_out(unsigned beam, unsigned time)
     return br_swizzle_128_bytes(beam * 128 + time);
 }
 
+/* Sum number i of a lane's beams / 4, each over its times: the beam. */
+static inline BR_HD unsigned br_hopper_beam(unsigned i, unsigned lane)
+{
+    return i / 2 * 8 + lane % 4 * 2 + i % 2;
+}
+
+/* The lanes that add up sums over 16 times differ in these bits of their numbers, one after the other: they
+ * are the bits of the time behind those that a lane has itself. */
+static inline BR_HD unsigned br_hopper_group_bit(unsigned mt, unsigned halving)
+{
+    return mt == 1 ? (halving == 0 ? 8 : halving == 1 ? 4 : 16) : (halving == 0 ? 4 : 8);
+}
+
+/* Each of them goes on with half of its sums: the first one of `sums` that it has in the end. */
+static inline BR_HD unsigned br_hopper_group_first(unsigned mt, unsigned sums, unsigned lane)
+{
+    unsigned first = 0;
+    for (unsigned i = 0; i < (mt == 1 ? 3u : 2u); i++) {
+        sums /= 2;
+        if (lane & br_hopper_group_bit(mt, i)) first += sums;
+    }
+    return first;
+}
+
 /* Beam whose 64 times of half a tile a lane and the three next to it (those with the same lane / 4) bring to
  * global memory, 16 each: so that 8 lanes, which read at once, have two beams of which the swizzle puts one
  * half of a row in the place of the other's. */

@@ -12,20 +12,24 @@
 namespace beamring::baseband::hopper
 {
 
-constexpr int TIMES = 128, DISHES = 128;        /* of a tile; of a chunk */
+constexpr int TIMES = 128, DISHES = 128;        /* of a tile, but for variants with THREE; of a chunk */
 constexpr int MOST_CHUNKS = 8, MOST_STAGES = 8; /* D up to 1024 */
 constexpr int MOST_BEAMS = 1024;
 constexpr unsigned AHEAD = 2; /* chunks of the first tile that are asked for before they may be loaded */
 
-template <int BEAMS_, bool PAIR_> struct variant {
+template <int BEAMS_, bool PAIR_, bool THREE_ = false> struct variant {
     static constexpr int BEAMS = BEAMS_;
     static constexpr bool PAIR = PAIR_;
     static constexpr int FPS = PAIR ? 2 : 1; /* channels and polarisations in a chunk */
-    /* Many beams: two warpgroups form half of each tile's times each. Few: they alternate, tile by tile. */
-    static constexpr bool HALVES = BEAMS > 32;
-    static constexpr int MT = HALVES ? 1 : 2;      /* products of 64 times at once */
-    static constexpr int PIECE = 64 * MT;          /* times of a tile that a warpgroup forms */
-    static constexpr int CONSUMERS = PAIR ? 3 : 2; /* warpgroups that multiply */
+    /* Many beams: two warpgroups form half of each tile's times each. Few, or THREE: they alternate, tile by
+     * tile. Three hide better what comes after a product, where that takes as long as the product; they have
+     * no bytes in shared memory (not for ending::NIBBLES). */
+    static constexpr bool THREE = THREE_;
+    static constexpr bool HALVES = BEAMS > 32 && !THREE;
+    static constexpr int MT = BEAMS > 32 ? 1 : 2;           /* products of 64 times at once */
+    static constexpr int PIECE = 64 * MT;                   /* times of a tile that a warpgroup forms */
+    static constexpr int TILE = HALVES ? 2 * PIECE : PIECE; /* times */
+    static constexpr int CONSUMERS = PAIR || THREE ? 3 : 2; /* warpgroups that multiply */
     static constexpr unsigned EVERY =
         HALVES ? 1 : CONSUMERS; /* tiles from one of a warpgroup's to its next */
     static constexpr int THREADS = 128 * (CONSUMERS + 1);
@@ -33,7 +37,7 @@ template <int BEAMS_, bool PAIR_> struct variant {
     static constexpr int STAGE = PIECE * DISHES;                 /* bytes */
     static constexpr int WEIGHTS = 3 * BEAMS * DISHES;           /* of a chunk */
     static constexpr int OUT = FPS * BEAMS * TIMES;              /* of a tile */
-    static constexpr int OUTS = HALVES ? 2 : 2 * CONSUMERS;
+    static constexpr int OUTS = THREE ? 0 : HALVES ? 2 : 2 * CONSUMERS;
     static constexpr int SCALES = FPS * BEAMS * static_cast<int>(sizeof(float));
     static constexpr int COUNTERS = BEAMS / 4; /* a thread's beams */
 };
@@ -182,7 +186,7 @@ template <class V> struct field_loads {
     }
     __device__ __forceinline__ int y(const segments<V> &s, unsigned k) const
     {
-        return static_cast<int>((s.tile + k) * TIMES + (V::HALVES ? consumer * V::PIECE : 0));
+        return static_cast<int>((s.tile + k) * V::TILE + (V::HALVES ? consumer * V::PIECE : 0));
     }
 
     __device__ __forceinline__ void run(uint8_t *stages, barriers &b, const order &o,

@@ -13,10 +13,11 @@
  *
  * A block has a warpgroup of which single threads start the loads, and 2 or 3 warpgroups that multiply, each
  * with stages of its own. With many beams, two share each tile of 128 times, one multiplying while the other
- * rounds; with few, where memory is what counts, they alternate, tile by tile. The kernel is persistent: each
- * block has a contiguous part of all tiles (or halves of tiles), numbered [channel and polarisation][beam
- * tile][time], and loads weights, chunk by chunk as the ones before are done with, only where it comes to
- * another channel. Where a channel and polarisation has only 64 dishes, a chunk holds two of them (PAIR).
+ * rounds; with few, where memory is what counts, they alternate, tile by tile, and so do three in tiles of 64
+ * times where powers of 33 to 64 beams are formed (THREE). The kernel is persistent: each block has a part
+ * of all tiles (or halves of tiles) without gaps, numbered [channel and polarisation][beam tile][time], and
+ * loads weights, chunk by chunk as the ones before are done with, only where it comes to another channel.
+ * Where a channel and polarisation has only 64 dishes, a chunk holds two of them (PAIR).
  *
  * Small frames take as long as a block needs to begin and to end, so both are short: blocks begin while those
  * of the launch before end, start few barriers, and load the first weights at once; the field of the first
@@ -251,8 +252,8 @@ template <class V, ending END> struct consumer : rounding<V> {
             for (unsigned k = first; k < limit; k += V::EVERY, done++) {
                 bool fresh = k == first, last = k + V::EVERY >= limit;
                 unsigned tile = s.tile + k;
-                unsigned live =
-                    find_live(tile * TIMES + first_time + br_hopper_time(V::MT, 0, 0, lane, warp), fp / w.P);
+                unsigned live = find_live(
+                    tile * V::TILE + first_time + br_hopper_time(V::MT, 0, 0, lane, warp), fp / w.P);
                 uint8_t *to = out + done % 2 * V::OUT;
                 if (V::PAIR && fresh) place_scales(scale);
                 if (V::HALVES && begins && which == follower) asm volatile("bar.sync 7, 256;\n" ::: "memory");
@@ -284,7 +285,7 @@ template <class V, ending END> struct consumer : rounding<V> {
                     publish_shared();
                 } else {
                     store_end<END>(*this, piece_of_sums<V>{sums, scales, live, fp,
-                                                           static_cast<size_t>(tile) * TIMES + first_time +
+                                                           static_cast<size_t>(tile) * V::TILE + first_time +
                                                                br_hopper_time(V::MT, 0, 0, lane, warp),
                                                            beam_tile * V::BEAMS});
                 }
