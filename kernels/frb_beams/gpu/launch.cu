@@ -29,7 +29,7 @@ namespace
 
 /* The weights of one set of beams, all in device memory. */
 struct weights_set {
-    phase_params *phases_m, *phases_n;
+    phase_params *phases_m, *phases_n; /* NULL for MMA_ARBITRARY, which keeps what is made of them */
     uint4 *q, *p; /* as the portable kernels want them; NULL for those that make them of phases */
 };
 
@@ -107,14 +107,18 @@ void make_weights(struct br_frb_beams *plan, weights_set &set, const two_floats 
     const pointing beams = {theta2, theta2 + nm, gpu->mhz,  set.phases_m, set.phases_n,
                             nm,     nn,          plan->m.n, plan->n.n,    F};
     /* Channels are the y's of a launch, of which there are at most 65535. */
-    point<<<dim3(up(most, 256u), F < 65535 ? F : 65535), 256, 0, stream>>>(beams);
-    dim3 blocks_q(static_cast<unsigned>(up(size_q(gpu), size_t{256})), F < 65535 ? F : 65535);
-    dim3 blocks_p(static_cast<unsigned>(up(size_p(gpu), size_t{256})), blocks_q.y);
+    unsigned y = F < 65535 ? F : 65535;
+    dim3 blocks_q(static_cast<unsigned>(up(size_q(gpu), size_t{256})), y);
+    dim3 blocks_p(static_cast<unsigned>(up(size_p(gpu), size_t{256})), y);
     if (gpu->how == MMA_ARBITRARY) {
         const mma_arbitrary::work &a = gpu->arbitrary;
-        fill_arbitrary_q<<<blocks_q, 256, 0, stream>>>(set.q, set.phases_n, nn, nq, a.blocks, a.octets, F);
-        fill_arbitrary_p<<<blocks_p, 256, 0, stream>>>(set.p, set.phases_m, nm, np, a.blocks, a.pairs, F);
-    } else if (gpu->how == MMA_GRID) {
+        size_t table = (np > nq ? np : nq) * sizeof(float2);
+        fill_arbitrary<<<dim3(up(a.blocks, 8u), y, 2), 256, table, stream>>>(beams, set.q, set.p, a.blocks,
+                                                                             a.octets);
+    } else {
+        point<<<dim3(up(most, 256u), y), 256, 0, stream>>>(beams);
+    }
+    if (gpu->how == MMA_GRID) {
         const mma_grid::work &g = gpu->grid;
         fill_grid_q<<<blocks_q, 256, 0, stream>>>(set.q, set.phases_n, nn, nq, g.j_blocks, g.q_steps,
                                                   1 / (WEIGHT_SCALE * gpu->shrink), F);
@@ -142,12 +146,14 @@ int create_weights(struct br_frb_beams *plan, struct br_why *why)
     if (!gpu->mhz) return -1;
     for (int i = 0; i < (plan->steered ? 2 : 1); i++) {
         weights_set &set = gpu->set[i];
-        set.phases_m = static_cast<phase_params *>(
-            br_cuda_alloc(plan->cuda, F * plan->m.nbeams * sizeof(phase_params), why));
-        if (set.phases_m)
-            set.phases_n = static_cast<phase_params *>(
-                br_cuda_alloc(plan->cuda, F * plan->n.nbeams * sizeof(phase_params), why));
-        if (!set.phases_n) return -1;
+        if (gpu->how != MMA_ARBITRARY) {
+            set.phases_m = static_cast<phase_params *>(
+                br_cuda_alloc(plan->cuda, F * plan->m.nbeams * sizeof(phase_params), why));
+            if (set.phases_m)
+                set.phases_n = static_cast<phase_params *>(
+                    br_cuda_alloc(plan->cuda, F * plan->n.nbeams * sizeof(phase_params), why));
+            if (!set.phases_n) return -1;
+        }
         if (nq == 0) continue;
         set.q = static_cast<uint4 *>(br_cuda_alloc(plan->cuda, F * nq * sizeof(uint4), why));
         if (set.q) set.p = static_cast<uint4 *>(br_cuda_alloc(plan->cuda, F * np * sizeof(uint4), why));

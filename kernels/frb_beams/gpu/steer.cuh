@@ -54,37 +54,46 @@ __device__ __forceinline__ unsigned column(unsigned n, unsigned g)
     return g / 2 * 8 + 2 * n + g % 2;
 }
 
-/* mma_arbitrary::work's: to [F][blocks][octets][32 lanes] and [F][blocks][pairs][8]. */
+/* mma_arbitrary::work's of all beams, q's [F][blocks][octets][32 lanes] and p's [F][blocks][pairs][8]. A warp
+ * has a block of 32 beams, whose phase parameters it makes first. x: 8 blocks; y: channels; z: q's, p's.
+ * Shared memory: cosine and sine of pi m / 2N, of the larger 2N. */
 __global__ void __launch_bounds__(256)
-    fill_arbitrary_q(uint4 *to, const phase_params *phases, unsigned B, unsigned nq, unsigned blocks,
-                     unsigned octets, unsigned F)
+    fill_arbitrary(const pointing w, uint4 *q, uint4 *p, unsigned blocks, unsigned octets)
 {
-    unsigned i = blockIdx.x * 256 + threadIdx.x, count = blocks * octets * 32;
-    if (i >= count) return;
-    unsigned lane = i % 32, octet = i / 32 % octets, first = i / 32 / octets * 32,
-             q = 8 * octet + lane % 4 * 2, g = lane / 4;
-    /* phases: shape (F, beams), contiguous; to: shape (F, count), contiguous */
-    for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
-        const phase_params *of_f = phases + static_cast<size_t>(f) * B;
-        to[static_cast<size_t>(f) * count + i] = make_uint4(
-            weights(of_f, B, first + column(0, g), q, nq), weights(of_f, B, first + column(1, g), q, nq),
-            weights(of_f, B, first + column(2, g), q, nq), weights(of_f, B, first + column(3, g), q, nq));
+    extern __shared__ float2 twiddle[]; /* [2N] */
+    __shared__ phase_params phases[256];
+    bool is_q = blockIdx.z == 0;
+    unsigned n = is_q ? w.n : w.m, period = 2 * n, lane = threadIdx.x % 32, warp = threadIdx.x / 32,
+             block = blockIdx.x * 8 + warp, beam = block * 32 + lane;
+    for (unsigned m = threadIdx.x; m < period; m += 256) {
+        float angle = static_cast<float>(m) / static_cast<float>(period);
+        twiddle[m] = make_float2(cospif(angle), sinpif(angle));
     }
-}
-
-__global__ void __launch_bounds__(256)
-    fill_arbitrary_p(uint4 *to, const phase_params *phases, unsigned B, unsigned np, unsigned blocks,
-                     unsigned pairs, unsigned F)
-{
-    unsigned i = blockIdx.x * 256 + threadIdx.x, count = blocks * pairs * 8;
-    if (i >= count) return;
-    unsigned g = i % 8, p = i / 8 % pairs * 2, first = i / 8 / pairs * 32;
-    /* phases: shape (F, beams), contiguous; to: shape (F, count), contiguous */
-    for (unsigned f = blockIdx.y; f < F; f += gridDim.y) {
-        const phase_params *of_f = phases + static_cast<size_t>(f) * B;
-        to[static_cast<size_t>(f) * count + i] = make_uint4(
-            weights(of_f, B, first + column(0, g), p, np), weights(of_f, B, first + column(1, g), p, np),
-            weights(of_f, B, first + column(2, g), p, np), weights(of_f, B, first + column(3, g), p, np));
+    __syncthreads();
+    if (block >= blocks) return;
+    /* to: shape (F, blocks, each), contiguous; one value is that of column g of four operations for the
+     * indices from `first` on, of which the warp makes 8 at a time. */
+    unsigned each = is_q ? octets * 32 : w.m * 8, g = is_q ? lane / 4 : lane % 8,
+             first = (is_q ? lane % 4 : lane / 8) * 2;
+    uint4 *to = (is_q ? q : p) + static_cast<size_t>(block) * each;
+    for (unsigned f = blockIdx.y; f < w.channels; f += gridDim.y) {
+        if (beam < w.nm)
+            phases[threadIdx.x] = find_phase((is_q ? w.theta2_n : w.theta2_m)[beam], w.mhz[f], n);
+        __syncwarp();
+        phase_params of[4];
+#pragma unroll
+        for (unsigned i = 0; i < 4; i++) of[i] = phases[warp * 32 + column(i, g)];
+        uint4 *to_f = to + static_cast<size_t>(f) * blocks * each;
+        for (unsigned i = lane, k = first; i < each; i += 32, k += 8) {
+            unsigned words[4];
+#pragma unroll
+            for (unsigned n4 = 0; n4 < 4; n4++)
+                words[n4] = k < period && block * 32 + column(n4, g) < w.nm
+                                ? weights(of[n4], twiddle, static_cast<int>(k), static_cast<int>(period))
+                                : 0;
+            to_f[i] = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+        __syncwarp();
     }
 }
 
