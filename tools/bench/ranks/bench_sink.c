@@ -31,8 +31,6 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct sink *s = self;
-    /* On a GPU frames are handed on before they are there; here all of them are. */
-    if (br_stage_device(stage) >= 0) s->last_ns = br_clock_ns();
     if (s->frames > 1)
         br_stage_note(stage, "%.3f us a frame, from %.3f s to %.3f s",
                       (double)(s->last_ns - s->first_ns) * 1e-3 / (double)(s->frames - 1),
