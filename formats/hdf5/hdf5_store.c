@@ -243,6 +243,7 @@ int hdf5_store_commit(struct hdf5_store *s, bool good)
 {
     if ((!good || H5Fflush(s->file, H5F_SCOPE_LOCAL) < 0) && s->why == 0) s->why = EIO;
     settle(s);
+    H5garbage_collect(); /* or the library keeps a buffer of each length that a text ever had, up to 16 MiB */
     return s->why;
 }
 
