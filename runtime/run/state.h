@@ -43,6 +43,13 @@ struct br_stage_counters {
     _Atomic int64_t latency_ns;
 };
 
+/* Only the stage's own thread adds, so that a load and a store do; no locked instruction is needed. */
+static inline void br_counter_add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
 /* The updates of a stage that takes updates; see updates.h. */
 struct br_stage_updates {
     _Atomic uint64_t taken; /* samples before this one have been given to process */
