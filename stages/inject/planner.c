@@ -1,6 +1,7 @@
 /* planner.c - the thread that plans events ahead of the stream, and how the stage's thread meets it. */
 #include "stages/inject/planner.h"
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 #include "runtime/stage_updates.h"
 
 #include <inttypes.h>
@@ -225,11 +226,7 @@ int inject_planner_start(struct br_stage *stage, struct inject *s)
     ledger_read(stage, p, s->ledger);
     p->busy = UINT64_MAX;
     pthread_mutex_init(&p->mutex, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    br_cond_init(&p->changed);
     p->has_thread = pthread_create(&p->thread, NULL, run, p) == 0;
     return p->has_thread ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "no thread for the ledger");
 }
@@ -244,8 +241,7 @@ void inject_planner_stop(struct br_stage *stage, struct inject *s)
     struct inject_planner *p = s->planner;
     if (p == NULL) return;
     if (p->has_thread) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
+        struct timespec until = br_clock_in(CLOCK_REALTIME, 0);
         pthread_mutex_lock(&p->mutex);
         p->quit = true;
         pthread_cond_broadcast(&p->changed);

@@ -80,9 +80,9 @@ def main():
             lost += sum(y for _, y in found)
             print(f"  {n} nodes, {'one process' if a.one_process else f'{n} processes'}, {a.seconds:g} s: " +
                   ", ".join(f"{y} of {x + y} packets lost" for x, y in found), flush=True)
-            if any(y for _, y in found):
-                print("\n".join(line for text in said for line in text.splitlines()
-                                if "accepted" in line or re.match(r"  [a-z]+\d ", line)))
+            any_lost = any(y for _, y in found)
+            print("\n".join(line for text in said for line in text.splitlines()
+                            if "accepted" in line or any_lost and re.match(r"  [a-z]+\d ", line)))
     return 1 if lost else 0
 
 

@@ -8,6 +8,7 @@
 #include "stages/common/stage/packet.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,7 +23,7 @@ struct feeder {
     size_t first, count; /* of the sources */
     uint8_t *memory;     /* packets, one behind the other, more than the caches hold */
     size_t places, next;
-    uint64_t left_out;
+    uint64_t left_out, behind_ns; /* behind_ns: the most that it was */
     bool runs;
 };
 
@@ -134,6 +135,7 @@ static void *run(void *arg)
     for (uint64_t block = 0; block < blocks && !atomic_load(&s->quit); block++) {
         uint64_t due = s->begin_ns + (uint64_t)((double)(block + 1) * block_ns), now;
         while ((now = br_clock_ns()) < due) nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+        if (now - due > f->behind_ns) f->behind_ns = now - due;
         if ((double)(now - due) > s->buffer_ms * 1e6)
             f->left_out += f->count * s->layout.nstreams;
         else
@@ -209,21 +211,32 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct source *s = self;
-    uint64_t count[WINDOW_NREASONS] = {0}, left_out = 0, others = 0;
+    uint64_t count[WINDOW_NREASONS] = {0}, left_out = 0, others = 0, behind_ns = 0;
+    char *why = NULL;
+    size_t length = 0;
+    FILE *text = open_memstream(&why, &length);
     atomic_store(&s->quit, true);
     for (int64_t i = 0; i < s->threads; i++) {
         if (s->feeder[i].runs) pthread_join(s->feeder[i].id, NULL);
         left_out += s->feeder[i].left_out;
+        if (s->feeder[i].behind_ns > behind_ns) behind_ns = s->feeder[i].behind_ns;
         free(s->feeder[i].memory);
     }
     for (int reason = 0; s->begun && reason < WINDOW_NREASONS; reason++)
         for (size_t k = 0; k <= s->layout.nsources; k++)
             count[reason] += window_count(&s->window, k, (enum window_reason)reason);
-    for (int reason = 0; reason < WINDOW_NREASONS; reason++)
-        if (reason != WINDOW_ACCEPTED) others += count[reason];
-    br_stage_note(stage, "%llu packets accepted, %llu lost (%llu no_frame, %llu left out)",
+    for (int reason = 0; reason < WINDOW_NREASONS; reason++) {
+        if (reason == WINDOW_ACCEPTED) continue;
+        others += count[reason];
+        if (count[reason] > 0 && text != NULL)
+            fprintf(text, "%llu %s, ", (unsigned long long)count[reason], window_reason_name[reason]);
+    }
+    if (text != NULL) fclose(text);
+    br_stage_note(stage,
+                  "%llu packets accepted, %llu lost (%s%llu left out); a thread was up to %.1f ms behind",
                   (unsigned long long)count[WINDOW_ACCEPTED], (unsigned long long)(others + left_out),
-                  (unsigned long long)count[WINDOW_NO_FRAME], (unsigned long long)left_out);
+                  why != NULL ? why : "", (unsigned long long)left_out, (double)behind_ns * 1e-6);
+    free(why);
     window_free(&s->window);
     return BR_OK;
 }
