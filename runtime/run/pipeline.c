@@ -2,7 +2,6 @@
 #include "runtime/run/pipeline.h"
 #include "runtime/run/updates.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
