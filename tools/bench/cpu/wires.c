@@ -165,12 +165,6 @@ static void send_frame(struct driven *d)
     d->frame.first += d->frame.samples;
 }
 
-static uint32_t random_word(void)
-{
-    static uint32_t state = 1;
-    return state = state * 1664525 + 1013904223;
-}
-
 /* --- frb-node
  * -------------------------------------------------------------------------------------------- */
 
@@ -239,10 +233,10 @@ static int bench_frb_node(void)
         connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
         uint32_t *levels = b.stage.frame.data;
         float *side = b.stage.frame.side;
-        for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 32; i++) levels[i] = random_word();
+        for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 32; i++) levels[i] = bench_random();
         for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 2; i++)
-            side[i] = 1 + (float)(random_word() >> 8) * 0x1p-24f;
-        for (size_t i = 0; i < b.bytes; i++) b.message[i] = (char)(random_word() >> 24);
+            side[i] = 1 + (float)(bench_random() >> 8) * 0x1p-24f;
+        for (size_t i = 0; i < b.bytes; i++) b.message[i] = (char)(bench_random() >> 24);
         send_frame(&b.stage); /* connects, and says hello */
         while (atomic_load(&b.at_stage.bytes) < b.bytes) sched_yield();
         usleep(50000);
@@ -315,7 +309,7 @@ static bool make_udp(struct udp_bench *b, unsigned beams, unsigned coarse, bool 
     if (!make_driven(&b->stage, text)) return false;
     uint16_t *data = b->stage.frame.data;
     size_t values = br_stream_max_bytes(b->stage.stream) / 2;
-    for (size_t i = 0; i < values; i++) data[i] = (uint16_t)(0x5000 + (random_word() >> 22));
+    for (size_t i = 0; i < values; i++) data[i] = (uint16_t)(0x5000 + (bench_random() >> 22));
     b->count = (size_t)BLOCKS * (beams / 4) * (coarse / 4);
     return true;
 }
@@ -328,7 +322,7 @@ static int bench_packets(void)
         struct sockaddr_in to = {.sin_family = AF_INET,
                                  .sin_port = htons((uint16_t)b.reader.port),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        for (size_t i = 0; i < (size_t)1024 * PACKET; i++) b.packets[i] = (char)(random_word() >> 24);
+        for (size_t i = 0; i < (size_t)1024 * PACKET; i++) b.packets[i] = (char)(bench_random() >> 24);
         if (connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
             double ours, theirs;
             bench_pair(send_blocks, &b, send_packets, &b, 99, &ours, &theirs); /* calls of 11 ms */
