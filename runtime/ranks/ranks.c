@@ -81,26 +81,10 @@ static bool say(struct br_ranks *ranks, uint32_t type, const void *payload, size
     return ranks_say(ranks, 0, type, 0, payload, length);
 }
 
-static void keep_post(struct br_ranks *ranks, const struct wire_head *head, const unsigned char *payload)
-{
-    static const char text[] = "has no memory for what other ranks say";
-    if (head->from >= ranks->count) return;
-    struct post *post = ranks_keep(ranks, head->from, head->channel, head->length);
-    if (post == NULL) {
-        say(ranks, WIRE_FAILED, NULL, 0);
-        set_failed(ranks, ranks->rank, 1, text, sizeof text - 1);
-        return;
-    }
-    memcpy(post->data, payload, head->length);
-    post->message.done = 1;
-}
-
-/* Takes the messages of rank 0's hub, and the posts that another rank's hub passes on. */
-static void hear(struct br_ranks *ranks, unsigned hub, const struct wire_head *head,
-                 const unsigned char *payload)
+/* Takes the messages of rank 0's hub. */
+static void hear(struct br_ranks *ranks, const struct wire_head *head, const unsigned char *payload)
 {
     uint32_t status = 1;
-    if (hub > 0 && head->type != WIRE_POST) return;
     if (head->length >= sizeof status) memcpy(&status, payload, sizeof status);
     switch (head->type) {
     case WIRE_GATHERED:
@@ -109,9 +93,6 @@ static void hear(struct br_ranks *ranks, unsigned hub, const struct wire_head *h
         if (ranks->gathered != NULL) memcpy(ranks->gathered, payload, head->length);
         ranks->gathered_bytes = head->length;
         ranks->has_gathered = true;
-        break;
-    case WIRE_POST:
-        keep_post(ranks, head, payload);
         break;
     case WIRE_FAILED:
         ranks->unaware = !ranks->failed && head->from == ranks->rank;
@@ -137,7 +118,7 @@ static void listen_once(struct br_ranks *ranks, unsigned hub)
     bool open = wire_fill(wire);
     while ((head = wire_next(wire, &payload)) != NULL) {
         if (hub == 0) ranks->heard_ns = br_clock_ns();
-        hear(ranks, hub, head, payload);
+        if (hub == 0) hear(ranks, head, payload);
         wire_drop(wire);
     }
     if (open && wire->fd >= 0) return;
@@ -200,6 +181,23 @@ static void *run(void *arg)
 }
 
 /* --- for the rest of the program --- */
+
+void ranks_take_post(void *arg, unsigned from, unsigned channel, const unsigned char *data, size_t bytes)
+{
+    static const char text[] = "has no memory for what other ranks say";
+    struct br_ranks *ranks = arg;
+    pthread_mutex_lock(&ranks->mutex);
+    struct post *post = ranks->post != NULL ? ranks_keep(ranks, from, channel, bytes) : NULL;
+    if (post != NULL) {
+        memcpy(post->data, data, bytes);
+        post->message.done = 1;
+        happened(ranks);
+    } else {
+        say(ranks, WIRE_FAILED, NULL, 0);
+        set_failed(ranks, ranks->rank, 1, text, sizeof text - 1);
+    }
+    pthread_mutex_unlock(&ranks->mutex);
+}
 
 void ranks_happened(void *arg, const char *failure)
 {

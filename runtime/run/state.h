@@ -105,6 +105,7 @@ struct br_graph_state {
     pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
     void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */
     void *on_end_arg;
+    int home; /* CPU of the GPU stages' threads; -1: not chosen */
 };
 
 #endif
