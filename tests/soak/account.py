@@ -21,8 +21,9 @@ import node
 CALM_S = 180  # shorter stretches say nothing of a slope
 # The least change of what a node holds that counts: kB, kB, descriptors, threads, MiB of the GPU.
 SHOWN = {"rss": 128, "locked": 4, "fds": 1, "threads": 1, "gpu": 2}
-REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
-LACKING = ("late", "stray", "no_frame", "malformed", "flagged")  # of packets of slots that are not taken
+REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame",
+           "behind", "early")
+LACKING = ("late", "stray", "no_frame", "behind", "malformed", "flagged")  # of packets that are not taken
 START = re.compile(r"begins with sample (\d+), which was taken at (\S+)\.(\d{9}) UTC")
 TOTAL = re.compile(r"(\d+) packets: (.*); (\d+) never came, of which the kernel lost (\d+); (\d+) resets")
 PEER = re.compile(r"127.0.0.1:(\d+): (\d+) minichunks sent, (\d+) missed, (\d+) connections?, (\d+) not "

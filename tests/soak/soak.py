@@ -211,6 +211,8 @@ def main():
     parser.add_argument("--inject", action="store_true")
     parser.add_argument("--here", action="store_true")
     arguments = parser.parse_args()
+    if arguments.directory and os.path.isdir(arguments.directory) and os.listdir(arguments.directory):
+        parser.error(f"--directory {arguments.directory} has files in it; expected is a new or empty one")
     if os.environ.get("SOAK_INSIDE") is None and not arguments.here:
         tried = ["unshare", "-n", "-m", "true"]
         if os.geteuid() != 0 or subprocess.run(tried, capture_output=True).returncode != 0:

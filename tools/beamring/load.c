@@ -4,8 +4,6 @@
 #include "runtime/run/pipeline.h"
 #include "tools/beamring/commands.h"
 
-#include <string.h>
-
 int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
                   enum br_log_level level)
 {

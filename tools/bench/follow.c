@@ -10,8 +10,7 @@
 #include <string.h>
 
 enum { FRAMES = 220, WARM = 30, TIMES = 2, SAMPLES = 1024, KEPT = TIMES * (FRAMES - WARM) };
-#define EPOCH     "1700000000000000000"
-#define SAMPLE_NS 5120
+#define SAMPLE_NS 5120 /* CHORD's */
 #define AT_MOST   1.05 /* of the beams that stand still */
 
 /* The run at work. */
@@ -49,26 +48,16 @@ static char *pipeline_text(const struct gpu_node *node, const char *device, cons
 {
     char *text = NULL;
     size_t length;
-    uint16_t cell[512][2];
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return NULL;
-    bench_place_dishes(node->m, node->n, node->dishes, cell);
-    fprintf(out,
-            "device: %s\ntelescope: {name: %s, grid: {m: %u, n: %u}, spacing_m: {m: 8.5, n: 6.3}, "
-            "latitude_deg: 49.3, longitude_deg: -119.6, dishes: [",
-            device, node->name, node->m, node->n);
-    for (unsigned d = 0; d < node->dishes; d++)
-        fprintf(out, "%s[%u, %u]", d > 0 ? ", " : "", cell[d][0], cell[d][1]);
+    gpu_node_text(out, node, device);
     fprintf(
         out,
-        "]}\nstream: {epoch_ns: " EPOCH ", sample_ns: %d, freq_mhz: {first: 600, step: %.7f, count: %zu}}\n"
-        "pipeline:\n"
         "  - {stage: simulate, name: source, samples: 1000000, frame_samples: %d, out: field}\n"
         "%s, in: %s, out: beams, beams: {grid: [8, %zu], spacing_deg: 0.1, around: {radec: [0.5, 80]}%s}}\n"
         "  - {stage: record, name: sink, in: beams, directory: nowhere, prefix: none}\n",
-        SAMPLE_NS, 1e3 / SAMPLE_NS, node->channels, SAMPLES, stages,
-        strstr(stages, "grid") != NULL ? "grid" : "field", node->voltages / 8,
-        follow ? "" : ", follow: false, reference_ns: " EPOCH);
+        SAMPLES, stages, strstr(stages, "grid") != NULL ? "grid" : "field", node->voltages / 8,
+        follow ? "" : ", follow: false, reference_ns: " GPU_EPOCH);
     fclose(out);
     return text;
 }
@@ -137,7 +126,7 @@ static int measure_all(const struct gpu_node *node, const char *device)
 int bench_follow(void)
 {
     static const struct gpu_node node = {
-        .name = "small", .m = 6, .n = 11, .dishes = 64, .channels = 8, .voltages = 16};
+        .name = "small", .m = 6, .n = 11, .dishes = 64, .sample_us = 5.12, .channels = 8, .voltages = 16};
     return measure_all(&node, "cpu");
 }
 

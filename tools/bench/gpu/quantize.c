@@ -4,8 +4,6 @@
 #include "tools/bench/gpu/gpu.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Time constant of slow statistics, in samples: blocks weigh the same from the second one on, as those of a
  * stream do that has run for a while. */

@@ -232,3 +232,20 @@ done:
     br_log_destroy(&log);
     return ok;
 }
+
+void gpu_node_text(FILE *out, const struct gpu_node *node, const char *device)
+{
+    uint16_t cell[512][2];
+    bench_place_dishes(node->m, node->n, node->dishes, cell);
+    fprintf(out,
+            "device: %s\ntelescope: {name: %s, grid: {m: %u, n: %u}, spacing_m: {m: 8.5, n: 6.3}, "
+            "latitude_deg: 49.3, longitude_deg: -119.6, dishes: [",
+            device, node->name, node->m, node->n);
+    for (unsigned d = 0; d < node->dishes; d++)
+        fprintf(out, "%s[%u, %u]", d > 0 ? ", " : "", cell[d][0], cell[d][1]);
+    fprintf(out,
+            "]}\nstream: {epoch_ns: " GPU_EPOCH
+            ", sample_ns: %.0f, freq_mhz: {first: 600, step: %.7f, count: %zu}}\n"
+            "pipeline:\n",
+            node->sample_us * 1e3, 1 / node->sample_us, node->channels);
+}

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct upchannelize {
     struct br_upchannelize *plan[GPU_ZONES];
