@@ -188,7 +188,7 @@ static void run_bare(void *arg, unsigned i)
 {
     struct bare *b = arg;
     (void)i;
-    b->operations = gpu_bare_mma(b->int8, 4096, b->out, b->g->stream.handle);
+    b->operations = gpu_bare_mma(b->int8, 4096, 1, b->out, b->g->stream.handle);
 }
 
 static void measure_bare(struct gpu *g)
