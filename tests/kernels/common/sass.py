@@ -26,6 +26,7 @@ KERNELS = [
                                                         "SYNCS"], ["LDL", "STL", "HGMMA", "DFMA"]),
     ("sm_80", r"8baseband8beamform\w+endingE0", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"8baseband8beamform\w+endingE[12]", 8, ["IMMA", "LDGSTS"], ["DFMA"]),
+    ("sm_80", r"8baseband12beamform_few", 4, ["IMMA", "LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"wgmma_pfb_u\w+_mapped", 6, ["HGMMA", "UTMALDG", "UTMASTG", "SYNCS"], ["LDL", "STL", "DFMA"]),
     ("sm_80", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
     ("sm_90a", r"6unpack4tile", 12, ["LDGSTS"], ["LDL", "STL", "DFMA"]),
