@@ -84,6 +84,15 @@ __device__ __forceinline__ void copy_async_4(void *shared, const void *from, boo
                  : "memory");
 }
 
+/* 4, 8 or 16 bytes, both addresses multiples of that. The rest of their 128 bytes is wanted soon. */
+template <int BYTES> __device__ __forceinline__ void copy_async_line(void *shared, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;\n" ::"r"(
+                     static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                 "l"(__cvta_generic_to_global(from)), "n"(BYTES)
+                 : "memory");
+}
+
 /* Closes a group of this thread's copies. */
 __device__ __forceinline__ void copy_async_commit()
 {

@@ -4,6 +4,7 @@
 #include "buffers/clock.h"
 #include "buffers/error.h"
 #include "buffers/numbers.h"
+#include "runtime/base/json_text.h"
 #include "runtime/base/plain.h"
 
 #include <jansson.h>
@@ -84,19 +85,6 @@ static void clear_progress(struct br_log *log)
     log->progress = false;
 }
 
-/* Messages may quote bytes of files and packets that are not UTF-8. */
-static json_t *json_text(const char *text)
-{
-    json_t *value = json_string(text);
-    if (value != NULL) return value;
-    char *plain = strdup(text);
-    for (char *c = plain; c != NULL && *c != '\0'; c++)
-        if ((unsigned char)*c >= 0x80) *c = '?';
-    value = plain != NULL ? json_string(plain) : NULL;
-    free(plain);
-    return value != NULL ? value : json_null();
-}
-
 static void print_json(struct br_log *log, const struct timespec *at, enum br_log_level level,
                        const char *who, const char *text)
 {
@@ -108,7 +96,7 @@ static void print_json(struct br_log *log, const struct timespec *at, enum br_lo
     strcat(digits, "Z");
     strncat(time, digits, sizeof time - strlen(time) - 1);
     json_t *line = json_pack("{ss ss so so}", "time", time, "level", br_log_level_name[level], "stage",
-                             who != NULL ? json_text(who) : json_null(), "message", json_text(text));
+                             br_json_text(who), "message", br_json_text(text));
     if (line != NULL && log->rank >= 0) json_object_set_new(line, "rank", json_integer(log->rank));
     char *dumped = line != NULL ? json_dumps(line, JSON_COMPACT) : NULL;
     if (dumped != NULL) fprintf(log->out, "%s\n", dumped);

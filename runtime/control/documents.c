@@ -1,25 +1,12 @@
 /* documents.c - see documents.h. */
 #include "runtime/control/documents.h"
+#include "runtime/base/json_text.h"
 #include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* Texts may hold bytes that are not UTF-8: names in a pipeline file, bytes of packets. */
-static json_t *text(const char *bytes)
-{
-    json_t *value = bytes != NULL ? json_string(bytes) : json_null();
-    if (value != NULL) return value;
-    char *plain = strdup(bytes);
-    for (char *c = plain; c != NULL && *c != '\0'; c++)
-        if ((unsigned char)*c >= 0x80) *c = '?';
-    value = plain != NULL ? json_string(plain) : NULL;
-    free(plain);
-    return value;
-}
 
 static json_t *number(double value)
 {
@@ -85,10 +72,11 @@ static json_t *stage_status(const struct br_view *view, size_t s)
     if (stage->device >= 0) snprintf(device, sizeof device, "cuda:%d", stage->device);
     view_stage_shares(view, s, &shares);
     json_t *document =
-        json_pack("{so so ss ss so so so so so so so so so}", "name", text(stage->name), "stage",
-                  text(stage->type), "device", device, "does", activity(now), "waits_for",
-                  text(now->waits_for), "trouble", now->trouble[0] != '\0' ? text(now->trouble) : json_null(),
-                  "busy", number(shares.works), "wait_else", number(shares.busy - shares.works), "wait_in",
+        json_pack("{so so ss ss so so so so so so so so so}", "name", br_json_text(stage->name), "stage",
+                  br_json_text(stage->type), "device", device, "does", activity(now), "waits_for",
+                  br_json_text(now->waits_for), "trouble",
+                  now->trouble[0] != '\0' ? br_json_text(now->trouble) : json_null(), "busy",
+                  number(shares.works), "wait_else", number(shares.busy - shares.works), "wait_in",
                   number(shares.wait_in), "wait_out", number(shares.wait_out), "lost", lost_of(now),
                   "saturated", count(now->totals.saturated), "clamped", number(shares.clamped));
     if (document == NULL) return NULL;
@@ -119,13 +107,13 @@ static json_t *queue_status(const struct br_view *view, size_t q)
         const struct view_reader *reader = &view->reader[queue->first_reader + i];
         const struct br_reader_counters *r = &view->now.reader[queue->first_reader + i];
         json_array_append_new(
-            readers, json_pack("{so ss so so}", "stage", text(view->stage[reader->stage].name), "policy",
-                               br_policy_name[reader->policy], "dropped_samples", count(r->dropped_samples),
-                               "discarded_samples", count(r->discarded_samples)));
+            readers, json_pack("{so ss so so}", "stage", br_json_text(view->stage[reader->stage].name),
+                               "policy", br_policy_name[reader->policy], "dropped_samples",
+                               count(r->dropped_samples), "discarded_samples", count(r->discarded_samples)));
     }
-    return json_pack("{so so so si si si ss so so so so so}", "name", text(queue->name), "from",
-                     text(view->stage[queue->producer].name), "readers", readers, "slots", (int)queue->depth,
-                     "fill", (int)now->fill, "max_fill", (int)now->max_fill, "state",
+    return json_pack("{so so so si si si ss so so so so so}", "name", br_json_text(queue->name), "from",
+                     br_json_text(view->stage[queue->producer].name), "readers", readers, "slots",
+                     (int)queue->depth, "fill", (int)now->fill, "max_fill", (int)now->max_fill, "state",
                      queue_state_name[queue_state(view, q)], "frames_per_s", number(frames), "samples_per_s",
                      number(samples), "bytes_per_s", number(frames * (double)queue->frame_bytes),
                      "missing_per_s", number(missing), "missing", count(now->missing));
@@ -153,9 +141,9 @@ static json_t *verdict_of(const struct node_facts *facts)
     const struct br_view *view = facts->view;
     if (view == NULL || v->kind == VERDICT_FLOWS || v->kind == VERDICT_ENDED) return json_null();
     return json_pack("{ss so so so so}", "kind", verdict_kind_name[v->kind], "stage",
-                     v->stage >= 0 ? text(view->stage[v->stage].name) : json_null(), "queue",
-                     v->queue >= 0 ? text(view->queue[v->queue].name) : json_null(), "cause", text(v->cause),
-                     "since_s", number(v->since_s));
+                     v->stage >= 0 ? br_json_text(view->stage[v->stage].name) : json_null(), "queue",
+                     v->queue >= 0 ? br_json_text(view->queue[v->queue].name) : json_null(), "cause",
+                     br_json_text(v->cause), "since_s", number(v->since_s));
 }
 
 const char *const node_state_name[NODE_FAILED + 1] = {"starting",   "running", "draining",
@@ -201,16 +189,17 @@ json_t *document_status(const struct node_facts *facts)
     for (size_t q = 0; view != NULL && q < view->nqueues; q++)
         json_array_append_new(queues, queue_status(view, q));
     double uptime = view != NULL ? (double)(view->now.at_ns - view->start_ns) * 1e-9 : 0;
-    return json_pack(
-        "{ss si so ss so so sb sb so so so so so so so so so}", "version", BR_VERSION, "pid", (int)getpid(),
-        "file", text(facts->file), "state", node_state_name[facts->state], "sentence", text(sentence),
-        "held_up", verdict_of(facts), "healthy", (int)facts->healthy, "ready", (int)facts->ready, "unhealthy",
-        facts->unhealthy[0] != '\0' ? text(facts->unhealthy) : json_null(), "not_ready",
-        facts->unready[0] != '\0' ? text(facts->unready) : json_null(), "restarts", count(facts->restarts),
-        "uptime_s", number(uptime), "stream_s", number(view != NULL ? view->now.stream_s : 0),
-        "real_time_factor", number(view != NULL ? view_real_time_factor(view) : 0), "updates",
-        updates_of(&facts->updates), "newest", newest_of(view), "graph",
-        json_pack("{so so}", "stages", stages, "queues", queues));
+    return json_pack("{ss si so ss so so sb sb so so so so so so so so so}", "version", BR_VERSION, "pid",
+                     (int)getpid(), "file", br_json_text(facts->file), "state", node_state_name[facts->state],
+                     "sentence", br_json_text(sentence), "held_up", verdict_of(facts), "healthy",
+                     (int)facts->healthy, "ready", (int)facts->ready, "unhealthy",
+                     facts->unhealthy[0] != '\0' ? br_json_text(facts->unhealthy) : json_null(), "not_ready",
+                     facts->unready[0] != '\0' ? br_json_text(facts->unready) : json_null(), "restarts",
+                     count(facts->restarts), "uptime_s", number(uptime), "stream_s",
+                     number(view != NULL ? view->now.stream_s : 0), "real_time_factor",
+                     number(view != NULL ? view_real_time_factor(view) : 0), "updates",
+                     updates_of(&facts->updates), "newest", newest_of(view), "graph",
+                     json_pack("{so so}", "stages", stages, "queues", queues));
 }
 
 /* --- the others --- */
@@ -225,21 +214,21 @@ json_t *document_graph(const struct br_view *view)
 {
     json_t *stages = json_array(), *queues = json_array();
     for (size_t s = 0; s < view->nstages; s++)
-        json_array_append_new(stages, json_pack("{so so so}", "name", text(view->stage[s].name), "stage",
-                                                text(view->stage[s].type), "device",
+        json_array_append_new(stages, json_pack("{so so so}", "name", br_json_text(view->stage[s].name),
+                                                "stage", br_json_text(view->stage[s].type), "device",
                                                 json_integer(view->stage[s].device)));
     for (size_t q = 0; q < view->nqueues; q++) {
         const struct view_queue *queue = &view->queue[q];
         json_t *readers = json_array();
         for (unsigned i = 0; i < queue->nreaders; i++)
-            json_array_append_new(readers,
-                                  text(view->stage[view->reader[queue->first_reader + i].stage].name));
-        json_array_append_new(queues, json_pack("{so so so so si so so so so}", "name", text(queue->name),
-                                                "from", text(view->stage[queue->producer].name), "readers",
-                                                readers, "frame", text(queue->shape), "slots",
-                                                (int)queue->depth, "memory", place(&queue->place), "bytes",
-                                                count(queue->bytes + queue->device_bytes), "frame_s",
-                                                number(queue->frame_s), "no_preview", text(queue->unseen)));
+            json_array_append_new(
+                readers, br_json_text(view->stage[view->reader[queue->first_reader + i].stage].name));
+        json_array_append_new(
+            queues, json_pack("{so so so so si so so so so}", "name", br_json_text(queue->name), "from",
+                              br_json_text(view->stage[queue->producer].name), "readers", readers, "frame",
+                              br_json_text(queue->shape), "slots", (int)queue->depth, "memory",
+                              place(&queue->place), "bytes", count(queue->bytes + queue->device_bytes),
+                              "frame_s", number(queue->frame_s), "no_preview", br_json_text(queue->unseen)));
     }
     return json_pack("{so so}", "stages", stages, "queues", queues);
 }
@@ -259,8 +248,8 @@ json_t *document_stages(const struct br_view *view)
         json_array_append_new(
             list,
             json_pack("{so so so so so so so so so so so so so so so so so so}", "name",
-                      text(view->stage[s].name), "stage", text(view->stage[s].type), "in_frames",
-                      count(t->in_frames), "in_samples", count(t->in_samples), "out_frames",
+                      br_json_text(view->stage[s].name), "stage", br_json_text(view->stage[s].type),
+                      "in_frames", count(t->in_frames), "in_samples", count(t->in_samples), "out_frames",
                       count(t->out_frames), "out_samples", count(t->out_samples), "out_missing",
                       count(t->out_missing), "saturated", count(t->saturated), "calls", count(t->calls),
                       "busy_s", number((double)t->busy_ns * 1e-9), "cpu_s", number((double)t->cpu_ns * 1e-9),
@@ -281,8 +270,8 @@ static json_t *board(const struct br_view *view, const struct view_stage *stage,
     const char *state = came > 0 ? (lacks > 0 ? "loses" : "sends") : lacks > 0 ? "silent" : "not expected";
     if (accepted->value == 0 && lost->value == 0) state = "waited for";
     return json_pack(
-        "{so so so so so so ss}", "stage", text(stage->name), "board", text(accepted->of), "packets_per_s",
-        number(came), "lost_per_s", number(lacks), "lost", count(lost->value), "last_seen_s",
+        "{so so so so so so ss}", "stage", br_json_text(stage->name), "board", br_json_text(accepted->of),
+        "packets_per_s", number(came), "lost_per_s", number(lacks), "lost", count(lost->value), "last_seen_s",
         accepted->moved_ns != 0 ? number((double)(view->now.at_ns - accepted->moved_ns) * 1e-9) : json_null(),
         "state", state);
 }
@@ -314,16 +303,17 @@ json_t *document_queues(const struct br_view *view)
             const struct view_reader *reader = &view->reader[queue->first_reader + i];
             const struct br_reader_counters *r = &view->now.reader[queue->first_reader + i];
             json_array_append_new(
-                readers, json_pack("{so so so so so so so}", "stage", text(view->stage[reader->stage].name),
-                                   "delivered_frames", count(r->delivered_frames), "delivered_samples",
-                                   count(r->delivered_samples), "dropped_samples", count(r->dropped_samples),
-                                   "discarded_samples", count(r->discarded_samples), "held_samples",
-                                   count(r->held_samples), "wait_s", number((double)r->wait_ns * 1e-9)));
+                readers,
+                json_pack("{so so so so so so so}", "stage", br_json_text(view->stage[reader->stage].name),
+                          "delivered_frames", count(r->delivered_frames), "delivered_samples",
+                          count(r->delivered_samples), "dropped_samples", count(r->dropped_samples),
+                          "discarded_samples", count(r->discarded_samples), "held_samples",
+                          count(r->held_samples), "wait_s", number((double)r->wait_ns * 1e-9)));
         }
         double newest = (double)queue->epoch_ns * 1e-9 + (double)now->newest * queue->sample_s;
         json_array_append_new(
             list,
-            json_pack("{so si si si so so so so so so so}", "name", text(queue->name), "slots",
+            json_pack("{so si si si so so so so so so so}", "name", br_json_text(queue->name), "slots",
                       (int)queue->depth, "fill", (int)now->fill, "max_fill", (int)now->max_fill, "frames",
                       count(now->frames), "samples", count(now->samples), "missing", count(now->missing),
                       "wait_s", number((double)now->wait_ns * 1e-9), "newest_sample", count(now->newest),
@@ -335,7 +325,7 @@ json_t *document_queues(const struct br_view *view)
 json_t *document_config(const struct br_node *node)
 {
     if (node == NULL) return json_null();
-    if (node->kind == BR_NODE_SCALAR) return text(node->text);
+    if (node->kind == BR_NODE_SCALAR) return br_json_text(node->text);
     if (node->kind == BR_NODE_LIST) {
         json_t *list = json_array();
         for (size_t i = 0; i < node->count; i++) json_array_append_new(list, document_config(node->item[i]));
@@ -356,11 +346,11 @@ json_t *document_log(const struct br_log *log, uint64_t since)
         struct br_log_line line;
         if (!br_log_get(log, i, &line)) continue; /* gone meanwhile */
         json_array_append_new(
-            lines,
-            json_pack("{so so ss so so}", "number", count(line.number), "unix_s",
-                      number((double)line.unix_ns * 1e-9), "level",
-                      br_log_level_name[line.level < BR_LOG_LEVELS ? line.level : BR_LOG_NOTE], "stage",
-                      line.who[0] != '\0' ? text(line.who) : json_null(), "message", text(line.text)));
+            lines, json_pack("{so so ss so so}", "number", count(line.number), "unix_s",
+                             number((double)line.unix_ns * 1e-9), "level",
+                             br_log_level_name[line.level < BR_LOG_LEVELS ? line.level : BR_LOG_NOTE],
+                             "stage", line.who[0] != '\0' ? br_json_text(line.who) : json_null(), "message",
+                             br_json_text(line.text)));
     }
     return json_pack("{so so}", "next", count(next), "lines", lines);
 }

@@ -37,7 +37,8 @@ struct hub {
     struct pollfd *poll;
     _Atomic uint64_t stall_ns, end_ns; /* end_ns: when to end although ranks are there; 0: not yet */
     uint64_t begun_ns, beaten_ns;
-    bool posts_only, failed, told;
+    struct hub_posts posts;
+    bool failed, told;
     struct wire_head failure; /* what all are told of it, those too that connect later */
     unsigned char failure_text[BR_ERROR_LENGTH + 64];
     uint32_t worst;
@@ -103,8 +104,8 @@ static void take_message(struct hub *hub, unsigned from, const struct wire_head 
     uint32_t status = 1;
     if (head->length >= sizeof status) memcpy(&status, payload, sizeof status);
     if (head->type == WIRE_GATHER) gather(hub, from, payload, head->length);
-    for (unsigned r = 0; head->type == WIRE_POST && r < hub->ranks; r++)
-        if (r != from) say(hub, r, head, payload);
+    if (head->type == WIRE_POST && hub->posts.take != NULL)
+        hub->posts.take(hub->posts.arg, from, head->channel, payload, head->length);
     if (head->type == WIRE_FAILED && head->length >= sizeof status)
         fail(hub, from, status, (const char *)payload + sizeof status, head->length - sizeof status);
     if (head->type == WIRE_BYE) {
@@ -129,7 +130,7 @@ static void read_rank(struct hub *hub, unsigned r)
     wire_close(&rank->wire);
     bool expected = rank->done;
     rank->gone = true; /* before all are told */
-    if (!expected && !hub->posts_only) fail(hub, r, 1, text, sizeof text - 1);
+    if (!expected && !hub->posts.only) fail(hub, r, 1, text, sizeof text - 1);
 }
 
 /* Tells a rank that does not belong to the job why not. */
@@ -288,8 +289,8 @@ static void *serve(void *arg)
         }
         uint64_t now = br_clock_ns(), end = atomic_load(&hub->end_ns);
         close_slow_strangers(hub, now);
-        if (!hub->posts_only) find_stalled(hub, now);
-        if (!hub->posts_only) beat(hub, now);
+        if (!hub->posts.only) find_stalled(hub, now);
+        if (!hub->posts.only) beat(hub, now);
         if (tell_the_end(hub) || (end != 0 && now > end)) return NULL;
     }
 }
@@ -308,14 +309,14 @@ static void release(struct hub *hub)
 }
 
 static int begin(struct hub **result, unsigned ranks, const int *fd, int listening,
-                 const unsigned char *token, bool posts_only, struct br_error *error)
+                 const unsigned char *token, struct hub_posts posts, struct br_error *error)
 {
     struct hub *hub = calloc(1, sizeof *hub);
     *result = NULL;
     if (hub == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks);
     hub->ranks = ranks;
     hub->listening = listening;
-    hub->posts_only = posts_only;
+    hub->posts = posts;
     hub->rank = calloc(ranks, sizeof *hub->rank);
     hub->poll = calloc(ranks + STRANGERS + 1, sizeof *hub->poll);
     for (unsigned i = 0; i < STRANGERS; i++) hub->stranger[i].fd = -1;
@@ -336,13 +337,13 @@ static int begin(struct hub **result, unsigned ranks, const int *fd, int listeni
 
 int hub_create(struct hub **hub, unsigned ranks, const int *fd, struct br_error *error)
 {
-    return begin(hub, ranks, fd, -1, NULL, false, error);
+    return begin(hub, ranks, fd, -1, NULL, (struct hub_posts){.take = NULL}, error);
 }
 
 int hub_listen(struct hub **hub, unsigned ranks, int listening, const unsigned char token[WIRE_TOKEN],
-               bool posts_only, struct br_error *error)
+               struct hub_posts posts, struct br_error *error)
 {
-    return begin(hub, ranks, NULL, listening, token, posts_only, error);
+    return begin(hub, ranks, NULL, listening, token, posts, error);
 }
 
 void hub_set_stall(struct hub *hub, double seconds)

@@ -29,7 +29,7 @@ struct br_ranks {
     pthread_mutex_t mutex; /* of all that follows */
     pthread_cond_t changed;
     struct wire *wire;   /* [count] to rank 0's hub, which keeps the membership, and without MPI to those */
-    unsigned hubs;       /* of the other ranks, for their posts; how many are connected, from rank 0 on */
+    unsigned hubs;       /* of the other ranks, which take posts; how many are connected, from rank 0 on */
     struct pollfd *poll; /* [count + 1] of the listener */
     uint64_t heard_ns, beaten_ns, looked_ns;
     unsigned char *gathered;
@@ -56,6 +56,9 @@ void ranks_free(struct br_ranks *ranks);
 /* Says something to the hub of rank `hub`, with the mutex held. False: the connection is lost. */
 bool ranks_say(struct br_ranks *ranks, unsigned hub, uint32_t type, uint32_t channel, const void *payload,
                size_t length);
+
+/* For the hub (hub_posts): a post of rank `from` is here. */
+void ranks_take_post(void *arg, unsigned from, unsigned channel, const unsigned char *data, size_t bytes);
 
 /* For the engine: see there. */
 void ranks_happened(void *arg, const char *failure);

@@ -1,10 +1,15 @@
 /* posts.c - short messages of a stage to the same stage of all other ranks. MPI carries them from rank to
- * rank; without it each rank's own hub does. */
+ * rank; without it each goes to the receiver's hub. */
 #include "runtime/ranks/mpi_plugin.h"
 #include "runtime/ranks/parts.h"
 
+#include "buffers/clock.h"
+
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LOST_NS UINT64_C(5000000000)
 
 /* A post on its way to all others, by MPI. */
 struct sent {
@@ -62,15 +67,24 @@ static int post_by_mpi(struct br_ranks *ranks, unsigned channel, const void *dat
     return BR_OK;
 }
 
+/* A connection that is lost has lost a rank, and rank 0 says so within a moment. */
+static int post_to_hubs(struct br_ranks *ranks, unsigned channel, const void *data, size_t bytes)
+{
+    struct timespec until = br_clock_in(CLOCK_MONOTONIC, LOST_NS);
+    bool ok = true;
+    for (unsigned k = 1; k < ranks->count && ok; k++)
+        ok = ranks_say(ranks, (ranks->rank + k) % ranks->count, WIRE_POST, channel, data, bytes);
+    for (int result = 0; !ok && !ranks->failed && result != ETIMEDOUT;)
+        result = pthread_cond_timedwait(&ranks->changed, &ranks->mutex, &until);
+    return ok ? BR_OK : BR_E_IO;
+}
+
 int br_ranks_post(struct br_ranks *ranks, unsigned channel, const void *data, size_t bytes)
 {
-    int status = BR_OK;
     if (ranks->count == 1) return BR_OK;
     pthread_mutex_lock(&ranks->mutex);
-    if (ranks->engine != NULL)
-        status = post_by_mpi(ranks, channel, data, bytes);
-    else if (!ranks_say(ranks, ranks->rank, WIRE_POST, channel, data, bytes))
-        status = BR_E_IO;
+    int status = ranks->engine != NULL ? post_by_mpi(ranks, channel, data, bytes)
+                                       : post_to_hubs(ranks, channel, data, bytes);
     pthread_mutex_unlock(&ranks->mutex);
     return status;
 }

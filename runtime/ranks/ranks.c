@@ -81,26 +81,10 @@ static bool say(struct br_ranks *ranks, uint32_t type, const void *payload, size
     return ranks_say(ranks, 0, type, 0, payload, length);
 }
 
-static void keep_post(struct br_ranks *ranks, const struct wire_head *head, const unsigned char *payload)
-{
-    static const char text[] = "has no memory for what other ranks say";
-    if (head->from >= ranks->count) return;
-    struct post *post = ranks_keep(ranks, head->from, head->channel, head->length);
-    if (post == NULL) {
-        say(ranks, WIRE_FAILED, NULL, 0);
-        set_failed(ranks, ranks->rank, 1, text, sizeof text - 1);
-        return;
-    }
-    memcpy(post->data, payload, head->length);
-    post->message.done = 1;
-}
-
-/* Takes the messages of rank 0's hub, and the posts that another rank's hub passes on. */
-static void hear(struct br_ranks *ranks, unsigned hub, const struct wire_head *head,
-                 const unsigned char *payload)
+/* Takes the messages of rank 0's hub. */
+static void hear(struct br_ranks *ranks, const struct wire_head *head, const unsigned char *payload)
 {
     uint32_t status = 1;
-    if (hub > 0 && head->type != WIRE_POST) return;
     if (head->length >= sizeof status) memcpy(&status, payload, sizeof status);
     switch (head->type) {
     case WIRE_GATHERED:
@@ -109,9 +93,6 @@ static void hear(struct br_ranks *ranks, unsigned hub, const struct wire_head *h
         if (ranks->gathered != NULL) memcpy(ranks->gathered, payload, head->length);
         ranks->gathered_bytes = head->length;
         ranks->has_gathered = true;
-        break;
-    case WIRE_POST:
-        keep_post(ranks, head, payload);
         break;
     case WIRE_FAILED:
         ranks->unaware = !ranks->failed && head->from == ranks->rank;
@@ -137,7 +118,7 @@ static void listen_once(struct br_ranks *ranks, unsigned hub)
     bool open = wire_fill(wire);
     while ((head = wire_next(wire, &payload)) != NULL) {
         if (hub == 0) ranks->heard_ns = br_clock_ns();
-        hear(ranks, hub, head, payload);
+        if (hub == 0) hear(ranks, head, payload);
         wire_drop(wire);
     }
     if (open && wire->fd >= 0) return;
@@ -201,6 +182,21 @@ static void *run(void *arg)
 
 /* --- for the rest of the program --- */
 
+void ranks_take_post(void *arg, unsigned from, unsigned channel, const unsigned char *data, size_t bytes)
+{
+    struct br_ranks *ranks = arg;
+    pthread_mutex_lock(&ranks->mutex);
+    bool begun = ranks->post != NULL; /* nobody of this job posts before that */
+    struct post *post = begun ? ranks_keep(ranks, from, channel, bytes) : NULL;
+    if (post != NULL) {
+        memcpy(post->data, data, bytes);
+        post->message.done = 1;
+        happened(ranks);
+    }
+    pthread_mutex_unlock(&ranks->mutex);
+    if (begun && post == NULL) br_ranks_fail(ranks, 1, "no memory for what other ranks say");
+}
+
 void ranks_happened(void *arg, const char *failure)
 {
     struct br_ranks *ranks = arg;
@@ -223,7 +219,9 @@ int ranks_begin(struct br_ranks *ranks, struct wire *wire, struct br_error *erro
     ranks->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ranks->heard_ns = ranks->looked_ns = br_clock_ns();
     atomic_store(&ranks->stall_ns, (uint64_t)30 * 1000000000u); /* until the pipeline file says */
+    pthread_mutex_lock(&ranks->mutex);
     ranks->post = calloc(ranks->count, sizeof *ranks->post);
+    pthread_mutex_unlock(&ranks->mutex);
     if (ranks->post == NULL || ranks->wire == NULL || ranks->poll == NULL || ranks->poke < 0)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks->count);
     int failure = br_thread_start(&ranks->listener, run, ranks);

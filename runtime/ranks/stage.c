@@ -73,7 +73,8 @@ int br_stage_post(struct br_stage *stage, const void *data, size_t bytes)
     struct br_error error = {0};
     bool failed = br_ranks_failed(stage->graph->ranks, &error);
     return br_stage_fail(stage, BR_E_IO, "%s",
-                         failed ? error.text : "no memory for a message to the other ranks");
+                         failed ? error.text
+                                : "another rank takes no messages, or there is no memory for one");
 }
 
 const void *br_stage_next_post(struct br_stage *stage, unsigned from, size_t *bytes)

@@ -108,7 +108,7 @@ static int reach(const struct br_ranks *ranks, unsigned other, const struct meet
     struct wire_head head = {
         .type = WIRE_HELLO, .from = ranks->rank, .channel = ranks->count, .length = WIRE_TOKEN};
     *wire = (struct wire){.fd = fd};
-    /* Its first word says that it knows this rank, which then misses no post. */
+    /* Its first word says that it knows this rank. */
     if (wire_send(wire, &head, meeting->token) &&
         poll(&(struct pollfd){fd, POLLIN, 0}, 1, CONNECT_S * 1000) > 0)
         return BR_OK;
@@ -150,7 +150,8 @@ static int invite(struct br_ranks *ranks, struct meeting *meeting, bool alone, s
     if (listening < 0)
         return br_fail(error, BR_E_IO, "rank %u cannot listen for the other ranks: %s", ranks->rank,
                        strerror(errno));
-    int status = hub_listen(&ranks->hub, ranks->count, listening, meeting->token, ranks->rank > 0, error);
+    int status = hub_listen(&ranks->hub, ranks->count, listening, meeting->token,
+                            (struct hub_posts){ranks_take_post, ranks, ranks->rank > 0}, error);
     if (status == BR_OK) meeting->port = port;
     return status;
 }
@@ -193,7 +194,7 @@ static int number(const char *name, unsigned *value, struct br_error *error)
     return BR_OK;
 }
 
-/* Collective: a connection to the hub of each other rank, for its posts, and of each rank to its own. */
+/* Collective: a connection to the hub of each other rank, which takes posts. */
 static int meet_others(struct br_ranks *ranks, bool alone, struct br_error *error)
 {
     struct meeting mine = {.count = 0}, theirs;
@@ -210,7 +211,8 @@ static int meet_others(struct br_ranks *ranks, bool alone, struct br_error *erro
                 br_fail(error, BR_E_FORMAT, "rank %u is of another version; expected the same on all", r);
         if (status != BR_OK || r == 0) continue;
         memcpy(&theirs, part, sizeof theirs);
-        status = reach(ranks, r, &theirs, &wire, error);
+        wire = (struct wire){.fd = -1};
+        if (r != ranks->rank) status = reach(ranks, r, &theirs, &wire, error);
         if (status != BR_OK) break;
         pthread_mutex_lock(&ranks->mutex);
         ranks->wire[r] = wire;
@@ -252,7 +254,8 @@ int br_ranks_start_join(struct br_ranks **result, const char *address, struct br
         if (listening < 0)
             status = br_fail(error, BR_E_IO, "--join: cannot listen at %s: %s", address, strerror(errno));
         else
-            status = hub_listen(&ranks->hub, ranks->count, listening, meeting.token, false, error);
+            status = hub_listen(&ranks->hub, ranks->count, listening, meeting.token,
+                                (struct hub_posts){ranks_take_post, ranks, false}, error);
     }
     if (status == BR_OK) status = join(ranks, &meeting, error);
     if (status != BR_OK) return give_up(result, status);

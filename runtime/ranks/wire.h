@@ -12,7 +12,7 @@ enum wire_type {
     WIRE_BEAT,     /* both ways: I am alive */
     WIRE_GATHER,   /* member to hub: my part of what all are to know */
     WIRE_GATHERED, /* hub to members: all parts, each with its length (64 bits) before it */
-    WIRE_POST,     /* member to hub to all others: something for the stage `channel` */
+    WIRE_POST,     /* member to the hub of another: something for its stage `channel` */
     WIRE_FAILED,   /* who has failed: payload exit status (32 bits), then text */
     WIRE_BYE,      /* member to hub: I am done; payload exit status (32 bits) */
     WIRE_ALL_DONE, /* hub to members: all have said so; payload the worst exit status */

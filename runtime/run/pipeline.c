@@ -2,7 +2,6 @@
 #include "runtime/run/pipeline.h"
 #include "runtime/run/updates.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -37,12 +36,33 @@ static void end_pool(struct br_graph *graph)
  * cost of the work; on one processor, `home`, only the first one is. There they are batch threads: one
  * that is woken waits until the one that woke it sleeps, where it else would interrupt it every other
  * time, which costs two more changes of threads. `affinity:` in the YAML goes before. */
+static bool lives_at_home(const struct br_stage *stage)
+{
+    /* what feeds reads: it does work */
+    return stage->device >= 0 && !stage->feeds && stage->affinity.count == 0;
+}
+
+/* Keeps the calling thread off `home`, and the threads that it creates, until its affinity is `before` again.
+ * One that computes there would hold up the GPU stages' threads, which cannot leave and, as batch threads, do
+ * not interrupt it. False: nothing has changed; where processors are few, each is needed. */
+static bool leave_home(struct br_graph *graph, cpu_set_t *before)
+{
+    enum { MANY = 8 };
+    bool any = false;
+    for (size_t s = 0; s < graph->nstages; s++) any = any || lives_at_home(&graph->stage[s]);
+    if (graph->state->home < 0) graph->state->home = sched_getcpu();
+    if (!any || graph->state->home < 0 || sched_getaffinity(0, sizeof *before, before) != 0) return false;
+    cpu_set_t others = *before;
+    CPU_CLR((size_t)graph->state->home, &others);
+    return CPU_COUNT(&others) >= MANY && sched_setaffinity(0, sizeof others, &others) == 0;
+}
+
 static void set_affinity(struct br_stage *stage, int home)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
     if (stage->affinity.count == 0) {
-        if (stage->device < 0 || stage->feeds || home < 0) return; /* what feeds reads: it does work */
+        if (!lives_at_home(stage) || home < 0) return;
         CPU_SET((size_t)home, &set);
         int error = pthread_setaffinity_np(stage->state->thread, sizeof set, &set);
         if (error != 0)
@@ -64,7 +84,7 @@ static int start_threads(struct br_graph *graph, struct br_error *error)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = BR_OK, home = sched_getcpu();
+    int status = BR_OK;
     for (size_t s = 0; s < graph->nstages && status == BR_OK; s++) {
         struct br_stage *stage = graph->order[s];
         int failure = pthread_create(&stage->state->thread, NULL, br_worker, stage);
@@ -77,7 +97,7 @@ static int start_threads(struct br_graph *graph, struct br_error *error)
         char name[16];
         snprintf(name, sizeof name, "%s", stage->name);
         pthread_setname_np(stage->state->thread, name);
-        set_affinity(stage, home);
+        set_affinity(stage, graph->state->home);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return status;
@@ -169,7 +189,10 @@ int br_pipeline_prepare(struct br_graph *graph, struct br_error *error)
                          (double)br_graph_bytes(graph) / (1 << 20));
         return status;
     }
+    cpu_set_t before;
+    bool left = leave_home(graph, &before);
     status = start_stages(graph, error);
+    if (left) sched_setaffinity(0, sizeof before, &before);
     if (status == BR_OK) atomic_store(&graph->state->prepared, true);
     if (status != BR_OK) stop_stages(graph);
     if (status != BR_OK) end_pool(graph);
@@ -178,12 +201,15 @@ int br_pipeline_prepare(struct br_graph *graph, struct br_error *error)
 
 int br_pipeline_launch(struct br_graph *graph, struct br_error *error)
 {
+    cpu_set_t before;
+    bool left = leave_home(graph, &before);
     int status = br_updates_start(graph, error);
     if (status == BR_OK) {
         status = start_threads(graph, error);
         if (status != BR_OK) br_pipeline_abort(graph);
         if (status != BR_OK) join(graph);
     }
+    if (left) sched_setaffinity(0, sizeof before, &before);
     if (status != BR_OK) stop_stages(graph);
     if (status != BR_OK) end_pool(graph);
     return status;

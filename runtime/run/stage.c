@@ -206,7 +206,7 @@ void *br_stage_stream(const struct br_stage *stage)
     return stage->state->gpu.handle;
 }
 
-int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsigned n)
+static int copy(struct br_stage *stage, const struct br_rows *rows, unsigned n, bool beside)
 {
     struct br_error error = {0};
     if (stage->device < 0) {
@@ -215,14 +215,19 @@ int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsign
                 memcpy((char *)r->to + i * r->to_pitch, (const char *)r->from + i * r->from_pitch, r->width);
         return BR_OK;
     }
-    int status = br_gpu_move_rows(rows, n, &stage->state->gpu, &error);
+    int status = br_gpu_move_rows(rows, n, beside, &stage->state->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
+int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsigned n)
+{
+    return copy(stage, rows, n, true);
 }
 
 int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                        size_t width, size_t rows)
 {
-    return br_stage_copy_all(stage, &(struct br_rows){to, to_pitch, from, from_pitch, width, rows}, 1);
+    return copy(stage, &(struct br_rows){to, to_pitch, from, from_pitch, width, rows}, 1, false);
 }
 
 int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows)
@@ -277,16 +282,9 @@ void br_stage_waits_for(struct br_stage *stage, const char *what)
     atomic_store_explicit(&stage->state->waits_for, what, memory_order_relaxed);
 }
 
-/* Only the stage's own thread adds, so that a load and a store do; no locked instruction is needed. */
-static void add(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-                          memory_order_relaxed);
-}
-
 void br_stage_count_saturated(struct br_stage *stage, uint64_t values)
 {
-    if (values > 0) add(&stage->state->counters.saturated, values);
+    if (values > 0) br_counter_add(&stage->state->counters.saturated, values);
 }
 
 void br_stage_has_counters(struct br_stage *stage, const struct br_counter *counters, size_t count)
@@ -309,12 +307,12 @@ void br_stage_holds(struct br_stage *stage, const struct br_memory *memory)
 void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t samples)
 {
     if ((unsigned)reason >= BR_LOSS_COUNT) reason = BR_LOST_OTHER; /* a plugin newer than this beamring */
-    if (samples > 0) add(&stage->state->counters.lost[reason], samples);
+    if (samples > 0) br_counter_add(&stage->state->counters.lost[reason], samples);
 }
 
 void br_stage_count_gained(struct br_stage *stage, uint64_t samples)
 {
-    add(&stage->state->counters.gained, samples);
+    br_counter_add(&stage->state->counters.gained, samples);
 }
 
 struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead)
@@ -359,8 +357,8 @@ int br_stage_parallel_end(struct br_stage *stage)
     if (br_pool_in_job() || !stage->state->in_round) return misused(stage);
     br_round_end(&stage->state->round);
     stage->state->in_round = false;
-    add(&stage->state->counters.helped_ns,
-        atomic_load_explicit(&stage->state->round.helped_ns, memory_order_relaxed));
+    br_counter_add(&stage->state->counters.helped_ns,
+                   atomic_load_explicit(&stage->state->round.helped_ns, memory_order_relaxed));
     return BR_OK;
 }
 

@@ -8,12 +8,12 @@
 #include "runtime/run/updates.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 static int make_state(struct br_graph *graph, struct br_error *error)
 {
     struct br_graph_state *state = graph->state = calloc(1, sizeof *state);
     if (state == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the pipeline");
+    state->home = -1;
     br_cond_init(&state->wake);
     pthread_mutex_init(&state->mutex, NULL);
     state->updates = br_updates_make();

@@ -43,6 +43,13 @@ struct br_stage_counters {
     _Atomic int64_t latency_ns;
 };
 
+/* Only the stage's own thread adds, so that a load and a store do; no locked instruction is needed. */
+static inline void br_counter_add(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
 /* The updates of a stage that takes updates; see updates.h. */
 struct br_stage_updates {
     _Atomic uint64_t taken; /* samples before this one have been given to process */
@@ -98,6 +105,7 @@ struct br_graph_state {
     pthread_cond_t wake;       /* on CLOCK_MONOTONIC */
     void (*on_end)(void *arg); /* called by each stage's thread when it ends; may be NULL */
     void *on_end_arg;
+    int home; /* CPU of the GPU stages' threads; -1: not chosen */
 };
 
 #endif

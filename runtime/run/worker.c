@@ -61,12 +61,6 @@ static int fetch_outputs(struct worker *w)
     return BR_OK;
 }
 
-static void add(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
-                          memory_order_relaxed);
-}
-
 /* GPU time is sampled: two events around one call in SAMPLE_EVERY, looked at before the next such call,
  * when they have long happened, so that nobody waits. A look costs as much as two orders between streams:
  * only until there is a first sample, which is all that a short run has, every call looks. */
@@ -79,8 +73,8 @@ static void look_at_sample(struct worker *w)
     w->sampling = false;
     double ms = br_gpu_event_ms(w->begin, w->done);
     if (ms < 0) return;
-    add(&stage->state->counters.gpu_ns, (uint64_t)(ms * 1e6));
-    add(&stage->state->counters.gpu_calls, 1);
+    br_counter_add(&stage->state->counters.gpu_ns, (uint64_t)(ms * 1e6));
+    br_counter_add(&stage->state->counters.gpu_calls, 1);
 }
 
 static void begin_sample(struct worker *w)
@@ -128,9 +122,9 @@ static int call(struct worker *w)
     int result = stage->type->process(stage, stage->self, &io);
     atomic_store_explicit(&stage->state->process_since, 0, memory_order_relaxed);
     uint64_t took = br_clock_ns() - begin;
-    add(&stage->state->counters.busy_ns, took);
-    add(&stage->state->counters.calls, 1);
-    add(&stage->state->counters.took[bucket_of(took)], 1);
+    br_counter_add(&stage->state->counters.busy_ns, took);
+    br_counter_add(&stage->state->counters.calls, 1);
+    br_counter_add(&stage->state->counters.took[bucket_of(took)], 1);
     if (stage->device >= 0) {
         br_gpu_range_pop();
         if (w->record_done) br_gpu_event_record(w->done, &stage->state->gpu, NULL);

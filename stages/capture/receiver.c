@@ -27,16 +27,18 @@ static int refuse(int fd, const struct receiver *r, const char *what, struct br_
     return -1;
 }
 
-int receiver_bind(const struct receiver *r, bool reuse, struct br_error *error)
+int receiver_bind(const struct receiver *r, void (*prepare)(const struct receiver *r, int fd),
+                  struct br_error *error)
 {
     int yes = 1, fd = socket(r->at.address.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return refuse(fd, r, "open a socket for", error);
     if (is_group(&r->at)) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    if (reuse) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
+    if (r->members > 1) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
     if (r->interface != NULL && if_nametoindex(r->interface) == 0) return refuse(fd, r, "receive", error);
     if (r->interface != NULL &&
         setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, r->interface, (socklen_t)strlen(r->interface) + 1) != 0)
         return refuse(fd, r, "receive", error);
+    prepare(r, fd);
     if (bind(fd, (const struct sockaddr *)&r->at.address, r->at.length) != 0)
         return refuse(fd, r, "receive", error);
     if (is_group(&r->at)) {
@@ -49,13 +51,17 @@ int receiver_bind(const struct receiver *r, bool reuse, struct br_error *error)
     return fd;
 }
 
-int receiver_open_guard(const struct receiver *r, struct br_error *error)
+static void take_nothing(const struct receiver *r, int fd)
 {
     struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
     struct sock_fprog program = {1, nothing};
-    int fd = receiver_bind(r, r->members > 1, error);
-    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-    return fd;
+    (void)r;
+    setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+int receiver_open_guard(const struct receiver *r, struct br_error *error)
+{
+    return receiver_bind(r, take_nothing, error);
 }
 
 /* Ones' complement sum of 16-bit words, as they stand in memory; not folded. */

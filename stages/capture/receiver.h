@@ -27,7 +27,7 @@ struct receiver {
     pthread_t id;
     bool running;
     _Atomic bool stop;
-    _Atomic uint64_t packets, kernel_lost, fragments;
+    _Atomic uint64_t packets, kernel_lost, fragments; /* kernel_lost: a bundle counts as one */
     struct {
         _Atomic uint64_t dropped, ring_full, fill_empty;
     } xdp;             /* what XDP_STATISTICS says of kernel_lost, and how often no free chunk was there */
@@ -46,8 +46,9 @@ struct receiver_way {
 extern const struct receiver_way receiver_socket, receiver_packet, receiver_xdp;
 
 /* A UDP socket that is bound (and joined to the group, if the address is one) like the socket way's.
- * `reuse`: several threads share the port. -1 with errors: BR_E_IO. */
-int receiver_bind(const struct receiver *receiver, bool reuse, struct br_error *error);
+ * `prepare` sets its options before that: packets come from then on. -1 with errors: BR_E_IO. */
+int receiver_bind(const struct receiver *receiver, void (*prepare)(const struct receiver *receiver, int fd),
+                  struct br_error *error);
 
 /* For ways beside the kernel's UDP: a socket like the above that takes nothing, so that the kernel does
  * not answer "port unreachable" and the group is joined. -1 with errors: BR_E_IO. */

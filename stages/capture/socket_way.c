@@ -26,22 +26,21 @@ struct bundle {
     uint8_t *memory;
 };
 
-/* The size that was granted; more than net.core.rmem_max needs CAP_NET_ADMIN. */
-static void set_buffer(int fd, size_t bytes)
+/* Before packets can come: a bundle that comes before UDP_GRO is set is queued packet by packet, and so
+ * counted by the kernel. A larger buffer than net.core.rmem_max needs CAP_NET_ADMIN. */
+static void prepare(const struct receiver *r, int fd)
 {
-    int size = bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)bytes;
+    int yes = 1, size = r->buffer_bytes > INT32_MAX / 2 ? INT32_MAX / 2 : (int)r->buffer_bytes;
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof size) != 0)
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+    setsockopt(fd, SOL_SOCKET, SO_RXQ_OVFL, &yes, sizeof yes);
+    setsockopt(fd, IPPROTO_UDP, UDP_GRO, &yes, sizeof yes);
 }
 
 static int open_socket(struct receiver *r, struct br_error *error)
 {
-    int yes = 1;
-    r->fd = receiver_bind(r, r->members > 1, error);
+    r->fd = receiver_bind(r, prepare, error);
     if (r->fd < 0) return BR_E_IO;
-    set_buffer(r->fd, r->buffer_bytes);
-    setsockopt(r->fd, SOL_SOCKET, SO_RXQ_OVFL, &yes, sizeof yes);
-    setsockopt(r->fd, IPPROTO_UDP, UDP_GRO, &yes, sizeof yes);
     struct bundle *b = calloc(1, sizeof *b);
     if (b != NULL) b->memory = malloc((size_t)BATCH * ROOM);
     r->state = b;

@@ -1,11 +1,11 @@
 /* planner.c - the thread that plans events ahead of the stream, and how the stage's thread meets it. */
 #include "stages/inject/planner.h"
 #include "buffers/clock.h"
+#include "buffers/threads.h"
 #include "runtime/stage_updates.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -19,16 +19,6 @@ enum { LOOK_MS = 100, MOST_LOOKS = 10 };
 #define END_S       5            /* between looks at the thread at the end of the run */
 
 /* --- planning --- */
-
-static void forbid(struct inject_event *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void forbid(struct inject_event *e, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(e->why, sizeof e->why, format, args);
-    va_end(args);
-    e->state = INJECT_REFUSED;
-}
 
 /* The open event that has samples of a channel in common with this one, or NULL. */
 static const struct open *overlapped(const struct inject *s, const struct inject_planner *p,
@@ -66,17 +56,17 @@ static void plan(struct inject_planner *p, struct inject_event *e)
     bool good = inject_accept(s, e, p->nworkers);
     if (good) other = overlapped(s, p, e);
     if (other != NULL)
-        forbid(e, "it overlaps with '%s'", other->id);
+        inject_refuse(e, "it overlaps with '%s'", other->id);
     else if (good && p->nopen == INJECT_OPEN)
-        forbid(e, "%d injections are open; expected fewer at a time", INJECT_OPEN);
+        inject_refuse(e, "%d injections are open; expected fewer at a time", INJECT_OPEN);
     const enum inject_state told = e->state;
     bool saved = ledger_tell(p, e);
     pthread_mutex_lock(&p->mutex);
     if (e->state != INJECT_REFUSED && !saved)
-        forbid(e, "%s", p->trouble[0] != '\0' ? p->trouble : "no memory for its line");
+        inject_refuse(e, "%s", p->trouble[0] != '\0' ? p->trouble : "no memory for its line");
     else if (e->state != INJECT_REFUSED && e->begin < p->position)
-        forbid(e, "it comes too late: its first sample is %" PRIu64 ", and the stream is at %" PRIu64,
-               e->begin, p->position);
+        inject_refuse(e, "it comes too late: its first sample is %" PRIu64 ", and the stream is at %" PRIu64,
+                      e->begin, p->position);
     if (e->state != INJECT_REFUSED) {
         struct inject_event **at = &p->accepted;
         while (*at != NULL && (*at)->begin <= e->begin) at = &(*at)->next;
@@ -109,7 +99,7 @@ static void conclude(struct inject_planner *p, struct inject_event *e)
     if (added > 0)
         e->state = added > 1 - 1e-6 ? INJECT_INJECTED : INJECT_PARTLY;
     else if (e->state != INJECT_REFUSED)
-        forbid(e, "nothing of it was added: the stream has no samples there");
+        inject_refuse(e, "nothing of it was added: the stream has no samples there");
     if (e->state == INJECT_PARTLY)
         snprintf(e->why, sizeof e->why, "%.3g %% of it was not added: there the stream has no samples",
                  100 * (1 - added));
@@ -195,7 +185,7 @@ static void *run(void *arg)
     while (p->accepted != NULL) {
         struct inject_event *e = pop(&p->accepted);
         pthread_mutex_unlock(&p->mutex);
-        forbid(e, "the stream ended before it");
+        inject_refuse(e, "the stream ended before it");
         ledger_tell(p, e);
         inject_event_free(e);
         pthread_mutex_lock(&p->mutex);
@@ -225,11 +215,7 @@ int inject_planner_start(struct br_stage *stage, struct inject *s)
     ledger_read(stage, p, s->ledger);
     p->busy = UINT64_MAX;
     pthread_mutex_init(&p->mutex, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->changed, &clock);
-    pthread_condattr_destroy(&clock);
+    br_cond_init(&p->changed);
     p->has_thread = pthread_create(&p->thread, NULL, run, p) == 0;
     return p->has_thread ? BR_OK : br_stage_fail(stage, BR_E_NO_MEMORY, "no thread for the ledger");
 }
@@ -244,8 +230,7 @@ void inject_planner_stop(struct br_stage *stage, struct inject *s)
     struct inject_planner *p = s->planner;
     if (p == NULL) return;
     if (p->has_thread) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
+        struct timespec until = br_clock_in(CLOCK_REALTIME, 0);
         pthread_mutex_lock(&p->mutex);
         p->quit = true;
         pthread_cond_broadcast(&p->changed);

@@ -2,6 +2,9 @@
  * wait is asked only where it must not. */
 #include "tests/buffers/frames.h"
 
+#include <stdlib.h>
+#include <sys/mman.h>
+
 static void frames_come_in_order(void **state)
 {
     (void)state;
@@ -343,6 +346,26 @@ static void a_detached_reader_holds_nobody_up(void **state)
     br_queue_destroy(q);
 }
 
+/* Pages of a large queue, which several threads touch, are all there, to its last byte. */
+static void memory_is_there_from_the_start(void **state)
+{
+    (void)state;
+    struct br_stream s = plain_stream((size_t)25 << 20, 1, 1);
+    struct br_error error = {0};
+    struct br_queue *q;
+    assert_int_equal(br_queue_create(&q, "large", &s, 2, BR_HOST, &error), 0);
+    reader(q, BR_POLICY_BLOCK);
+    seal(q);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (q->slots.bytes + page - 1) / page;
+    assert_true(q->slots.bytes > (size_t)96 << 20);
+    unsigned char *there = calloc(pages, 1);
+    assert_non_null(there);
+    assert_int_equal(mincore(q->slots.memory, q->slots.bytes, there), 0);
+    for (size_t i = 0; i < pages; i++) assert_true((there[i] & 1) != 0);
+    free(there);
+    br_queue_destroy(q);
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -387,6 +410,7 @@ int main(void)
         cmocka_unit_test(ends_with_a_frame_acquired),
         cmocka_unit_test(an_abort_discards_what_was_not_delivered),
         cmocka_unit_test(a_detached_reader_holds_nobody_up),
+        cmocka_unit_test(memory_is_there_from_the_start),
         cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests_name("queues", tests, NULL, NULL);

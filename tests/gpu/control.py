@@ -72,8 +72,24 @@ def test_previews():
         n.end()
 
 
+def test_processors():
+    """Threads of GPU stages share a processor. Where there are many, other stages leave it to them."""
+    with node(SLOW) as n:
+        n.wait_until(lambda s: s["ready"])
+        may_run_on = {}
+        for thread in os.listdir(f"/proc/{n.process.pid}/task"):
+            with open(f"/proc/{n.process.pid}/task/{thread}/comm") as f:
+                may_run_on[f.read().strip()] = os.sched_getaffinity(int(thread))
+        home, ours = may_run_on["slow"], os.sched_getaffinity(0)
+        assert len(home) == 1 and may_run_on["quick"] == may_run_on["behind"] == home, may_run_on
+        others = ours - home if len(ours) > 8 else ours
+        assert may_run_on["t_source"] == may_run_on["t_sink"] == others, may_run_on
+        assert os.sched_getaffinity(n.process.pid) == ours
+        n.end()
+
+
 if __name__ == "__main__":
     if not harness.has_device("cuda:0"):
         print("no GPU: skipped")
         sys.exit(77)
-    harness.main([test_slow_stage, test_a_hundred_restarts, test_previews])
+    harness.main([test_slow_stage, test_a_hundred_restarts, test_previews, test_processors])

@@ -24,6 +24,14 @@ PACKETIZE = f"""  - stage: packetize
     close_s: 2
     destinations: [{', '.join(f'{{address: "127.0.0.1:{port}"}}' for port in BEAMS)}]
 """
+CAPTURE = f"""    backend: socket
+    epoch_url: http://127.0.0.1:{CONTROLLER}/get-frame0-time
+    frame_samples: {boards.FRAME}
+    open: 3
+    wait_s: 1
+    out: packets
+  - {{stage: record, name: ledger, in: packets, format: sources, directory: sources, prefix: "s_{{start}}"}}
+  - {{stage: unpack, in: packets, out: field}}"""
 SMALL = f"""telescope:
   name: soak
   grid: {{m: 4, n: 4}}
@@ -37,15 +45,8 @@ pipeline:
   - stage: capture
     packet: ./board.yaml
     addresses: "127.0.0.1:{boards.PORT}"
-    backend: socket
     receive_buffer: 4194304
-    epoch_url: http://127.0.0.1:{CONTROLLER}/get-frame0-time
-    frame_samples: {boards.FRAME}
-    open: 3
-    wait_s: 1
-    out: packets
-  - {{stage: record, name: ledger, in: packets, format: sources, directory: sources, prefix: "s_{{start}}"}}
-  - {{stage: unpack, in: packets, out: field}}
+{CAPTURE}
   - {{stage: dump, in: {{from: field, history: {{seconds: 4}}}}, directory: disk/dumps, disk_timeout_s: 2}}
   - {{stage: flag, in: field, out: clean, long_block: 16}}
   - {{stage: upchannelize, in: clean, out: fine, factor: 4}}
@@ -72,15 +73,8 @@ pipeline:
     sources: {list(range(boards.BOARDS))}
     streams: [0]
     addresses: [{', '.join(f'"127.0.0.1:{boards.PORT + k}"' for k in range(boards.THREADS))}]
-    backend: socket
     receive_buffer: 268435456
-    epoch_url: http://127.0.0.1:{CONTROLLER}/get-frame0-time
-    frame_samples: {boards.FRAME}
-    open: 3
-    wait_s: 1
-    out: packets
-  - {{stage: record, name: ledger, in: packets, format: sources, directory: sources, prefix: "s_{{start}}"}}
-  - {{stage: unpack, in: packets, out: field}}
+{CAPTURE}
   - {{stage: dump, in: {{from: field, history: {{seconds: 0.5}}}}, directory: disk/dumps, disk_timeout_s: 2}}
   - {{stage: flag, in: field, out: clean}}
   - {{stage: upchannelize, in: clean, out: fine, factor: 16}}

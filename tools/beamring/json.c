@@ -1,6 +1,6 @@
 #include "tools/beamring/json.h"
 
-#include "runtime/base/plain.h"
+#include "runtime/base/json_text.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -14,18 +14,6 @@ int json_print(json_t *document)
     if (!failed) putchar('\n');
     json_decref(document);
     return failed;
-}
-
-/* Names of a pipeline file may hold bytes that are not UTF-8. */
-static json_t *text(const char *bytes)
-{
-    json_t *value = bytes != NULL ? json_string(bytes) : json_null();
-    if (value != NULL) return value;
-    char *plain = strdup(bytes);
-    if (plain != NULL) br_text_plain(plain);
-    value = plain != NULL ? json_string(plain) : NULL;
-    free(plain);
-    return value;
 }
 
 static json_t *count(uint64_t value)
@@ -61,14 +49,14 @@ static json_t *queue_of(const struct br_edge *edge)
         json_array_append_new(axes, json_pack("{ss so}", "name", s->array.axis[i].name, "length",
                                               count(s->array.axis[i].length)));
     for (const struct br_link *link = edge->readers; link != NULL; link = link->next)
-        json_array_append_new(readers, json_pack("{so ss so}", "stage", text(link->stage->name), "policy",
-                                                 br_policy_name[link->policy], "history_s",
+        json_array_append_new(readers, json_pack("{so ss so}", "stage", br_json_text(link->stage->name),
+                                                 "policy", br_policy_name[link->policy], "history_s",
                                                  json_real(link->history_s)));
     size_t bytes = br_array_bytes(&s->array) + br_array_bytes(&s->side);
-    return json_pack("{so so so ss so so s[ff] ss sf si so sf sf si so so so sI}", "name", text(edge->name),
-                     "from", text(edge->producer->name), "readers", readers, "dtype",
-                     br_dtype_name(s->array.dtype), "axes", axes, "channels", count(s->nchannels), "band_mhz",
-                     low, high, "sideband", br_sideband_name(s->sideband), "step_s",
+    return json_pack("{so so so ss so so s[ff] ss sf si so sf sf si so so so sI}", "name",
+                     br_json_text(edge->name), "from", br_json_text(edge->producer->name), "readers", readers,
+                     "dtype", br_dtype_name(s->array.dtype), "axes", axes, "channels", count(s->nchannels),
+                     "band_mhz", low, high, "sideband", br_sideband_name(s->sideband), "step_s",
                      br_stream_sample_s(s) * s->zone[0].downsample, "step_samples",
                      (int)s->zone[0].downsample, "frame_samples", count(s->frame_samples), "frame_s", frame_s,
                      "bytes_per_s", (double)bytes / frame_s, "slots", (int)edge->depth, "memory",
@@ -84,7 +72,7 @@ json_t *json_pipeline(const struct br_graph *graph)
     json_t *stages = json_array(), *queues = json_array();
     for (size_t i = 0; i < graph->nstages; i++) {
         const struct br_stage *s = &graph->stage[i];
-        json_array_append_new(stages, json_pack("{so ss so sb so}", "name", text(s->name), "stage",
+        json_array_append_new(stages, json_pack("{so ss so sb so}", "name", br_json_text(s->name), "stage",
                                                 s->type->name, "device", device_of(s->device), "inserted",
                                                 i >= graph->nfile, "memory", memory_of(&s->memory)));
     }
@@ -111,12 +99,12 @@ static json_t *mistake_of(const char *line)
         int row, column, length = 0;
         if (sscanf(c, ":%d:%d: %n", &row, &column, &length) != 2 || length == 0) continue;
         char *file = strndup(line, (size_t)(c - line));
-        json_t *mistake = json_pack("{so si si so}", "file", text(file), "line", row, "column", column,
-                                    "message", text(c + length));
+        json_t *mistake = json_pack("{so si si so}", "file", br_json_text(file), "line", row, "column",
+                                    column, "message", br_json_text(c + length));
         free(file);
         return mistake;
     }
-    return json_pack("{so}", "message", text(line));
+    return json_pack("{so}", "message", br_json_text(line));
 }
 
 json_t *json_mistakes(const struct br_config *config)
@@ -145,9 +133,9 @@ static json_t *params_of(const struct br_param *params)
         [BR_P_STRINGS] = "texts",     [BR_P_MAP] = "map",       [BR_P_MAPS] = "maps"};
     json_t *list = json_array();
     for (const struct br_param *p = params; p != NULL && p->name != NULL; p++) {
-        json_t *one =
-            json_pack("{ss ss so so so sb}", "name", p->name, "type", types[p->type], "help", text(p->help),
-                      "unit", text(p->unit), "default", text(p->def), "required", p->required);
+        json_t *one = json_pack("{ss ss so so so sb}", "name", p->name, "type", types[p->type], "help",
+                                br_json_text(p->help), "unit", br_json_text(p->unit), "default",
+                                br_json_text(p->def), "required", p->required);
         if (p->min < p->max || p->max > 0) {
             json_object_set_new(one, "min", json_real(p->min));
             json_object_set_new(one, "max", json_real(p->max));
@@ -158,7 +146,7 @@ static json_t *params_of(const struct br_param *params)
                 json_array_append_new(choices, json_string(*c));
             json_object_set_new(one, "choices", choices);
         }
-        if (p->formats != NULL) json_object_set_new(one, "formats", text(p->formats));
+        if (p->formats != NULL) json_object_set_new(one, "formats", br_json_text(p->formats));
         if (p->fields != NULL) json_object_set_new(one, "fields", params_of(p->fields));
         json_array_append_new(list, one);
     }
@@ -169,7 +157,8 @@ static json_t *ports_of(const struct br_port *port)
 {
     json_t *list = json_array();
     for (; port != NULL && port->name != NULL; port++)
-        json_array_append_new(list, json_pack("{ss so}", "name", port->name, "help", text(port->help)));
+        json_array_append_new(list,
+                              json_pack("{ss so}", "name", port->name, "help", br_json_text(port->help)));
     return list;
 }
 
@@ -180,7 +169,8 @@ json_t *json_stage_type(const struct br_stage_type *type)
         json_array_append_new(updates, json_string(*u));
     return json_pack("{ss ss so so so so so}", "name", type->name, "summary", type->summary, "inputs",
                      ports_of(type->inputs), "outputs", ports_of(type->outputs), "parameters",
-                     params_of(type->params), "updates", updates, "description", text(type->description));
+                     params_of(type->params), "updates", updates, "description",
+                     br_json_text(type->description));
 }
 
 /* --- info ------------------------------------------------------------------------------------------ */
@@ -190,7 +180,7 @@ static json_t *number_or_text(const char *value)
     json_t *number = json_loads(value, JSON_DECODE_ANY, NULL);
     if (json_is_number(number)) return number;
     json_decref(number);
-    return text(value);
+    return br_json_text(value);
 }
 
 /* A second line of a value makes a list of it. */
@@ -228,13 +218,13 @@ json_t *json_of_info(const char *all)
             add_value(json_object_get(file, "values"), name, number_or_text(line + end));
         } else if (line[0] != ' ' && kind != NULL) {
             char *path = strndup(line, (size_t)(kind - line));
-            file =
-                json_pack("{so so so}", "file", text(path), "kind", text(kind + 2), "values", json_object());
+            file = json_pack("{so so so}", "file", br_json_text(path), "kind", br_json_text(kind + 2),
+                             "values", json_object());
             json_array_append_new(files, file);
             free(path);
         } else if (file != NULL) {
             if (json_object_get(file, "notes") == NULL) json_object_set_new(file, "notes", json_array());
-            json_array_append_new(json_object_get(file, "notes"), text(line));
+            json_array_append_new(json_object_get(file, "notes"), br_json_text(line));
         }
     }
     free(copy);

@@ -5,7 +5,7 @@ the other, and whether it hides behind computing on the GPUs.
     tools/bench/exchange_gpu.py PROGRAM PLUGINS NCCL_ALL [--gpus 2,4] [--rounds 3]
 
 PLUGINS is a folder with bench_beams.so and bench_sink.so. A rank is a process with a GPU of its own; ranks
-meet by `--join`. The computing is copies within the GPU's memory that take about as long as the exchange."""
+meet by `--join`. The computing is bare matrix products that take about as long as the exchange."""
 import argparse
 import os
 import re
@@ -21,7 +21,7 @@ SOURCE = """
 device: "cuda:${{LOCAL_RANK}}"
 pipeline:
   - {{stage: bench_beams, out: part, channels: {channels}, steps: 32, beams: {beams}, frames: {frames},
-     copies: {copies}}}
+     products: {products}}}
 """
 EXCHANGE = SOURCE + """  - {{stage: exchange, in: part, out: all}}
   - {{stage: bench_sink, in: all}}
@@ -62,11 +62,11 @@ def bare(a, n, size):
 
 
 def computing(a, n, directory, channels, wanted):
-    """So many copies that they take about so long, and how long they take."""
+    """So many products that they take about so long, and how long they take."""
     some = {"channels": channels, "frames": frames(channels)}
-    one, many = (pipeline(a, n, COMPUTING, directory, copies=c, **some) for c in (20, 120))
-    copies = max(1, round(wanted / ((many - one) / 100)))
-    return copies, pipeline(a, n, COMPUTING, directory, copies=copies, **some)
+    few, many = (pipeline(a, n, COMPUTING, directory, products=p, **some) for p in (20, 120))
+    products = max(1, round(wanted / ((many - few) / 100)))
+    return products, pipeline(a, n, COMPUTING, directory, products=products, **some)
 
 
 def main():
@@ -90,14 +90,14 @@ def main():
                 alone, ours = [], []
                 for _ in range(a.rounds):
                     alone.append(bare(a, n, size))
-                    ours.append(pipeline(a, n, EXCHANGE, d, copies=0, **some))
+                    ours.append(pipeline(a, n, EXCHANGE, d, products=0, **some))
                 x, y = statistics.median(alone), statistics.median(ours)
                 print(f"  {n:4}  {size / 1e6:9.2f}  {x:7.1f} us  {y:6.1f} us  {x / y:6.2f}", end="",
                       flush=True)
                 if not a.no_computing:
-                    copies, compute = computing(a, n, d, channels, y)
+                    products, compute = computing(a, n, d, channels, y)
                     both = statistics.median(
-                        pipeline(a, n, EXCHANGE, d, copies=copies, **some) for _ in range(a.rounds))
+                        pipeline(a, n, EXCHANGE, d, products=products, **some) for _ in range(a.rounds))
                     print(f"  {compute:7.1f} us  {both:6.1f} us   {both / max(compute, y):6.2f}", end="")
                 print(flush=True)
 

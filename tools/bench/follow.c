@@ -2,6 +2,7 @@
  * that follow the sky: pipelines of both in turn, with the same source, stages and queues. New weights hold
  * from some frames on; the largest times show whether those wait for them. */
 #include "buffers/clock.h"
+#include "tools/beamring/commands.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/run.h"
 
@@ -10,8 +11,7 @@
 #include <string.h>
 
 enum { FRAMES = 220, WARM = 30, TIMES = 2, SAMPLES = 1024, KEPT = TIMES * (FRAMES - WARM) };
-#define EPOCH     "1700000000000000000"
-#define SAMPLE_NS 5120
+#define SAMPLE_NS 5120 /* CHORD's */
 #define AT_MOST   1.05 /* of the beams that stand still */
 
 /* The run at work. */
@@ -49,26 +49,16 @@ static char *pipeline_text(const struct gpu_node *node, const char *device, cons
 {
     char *text = NULL;
     size_t length;
-    uint16_t cell[512][2];
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return NULL;
-    bench_place_dishes(node->m, node->n, node->dishes, cell);
-    fprintf(out,
-            "device: %s\ntelescope: {name: %s, grid: {m: %u, n: %u}, spacing_m: {m: 8.5, n: 6.3}, "
-            "latitude_deg: 49.3, longitude_deg: -119.6, dishes: [",
-            device, node->name, node->m, node->n);
-    for (unsigned d = 0; d < node->dishes; d++)
-        fprintf(out, "%s[%u, %u]", d > 0 ? ", " : "", cell[d][0], cell[d][1]);
+    gpu_node_text(out, node, device);
     fprintf(
         out,
-        "]}\nstream: {epoch_ns: " EPOCH ", sample_ns: %d, freq_mhz: {first: 600, step: %.7f, count: %zu}}\n"
-        "pipeline:\n"
         "  - {stage: simulate, name: source, samples: 1000000, frame_samples: %d, out: field}\n"
         "%s, in: %s, out: beams, beams: {grid: [8, %zu], spacing_deg: 0.1, around: {radec: [0.5, 80]}%s}}\n"
         "  - {stage: record, name: sink, in: beams, directory: nowhere, prefix: none}\n",
-        SAMPLE_NS, 1e3 / SAMPLE_NS, node->channels, SAMPLES, stages,
-        strstr(stages, "grid") != NULL ? "grid" : "field", node->voltages / 8,
-        follow ? "" : ", follow: false, reference_ns: " EPOCH);
+        SAMPLES, stages, strstr(stages, "grid") != NULL ? "grid" : "field", node->voltages / 8,
+        follow ? "" : ", follow: false, reference_ns: " GPU_EPOCH);
     fclose(out);
     return text;
 }
@@ -77,28 +67,21 @@ static char *pipeline_text(const struct gpu_node *node, const char *device, cons
 static bool run_once(const char *text, double *ms, struct br_error *error)
 {
     static struct br_stage_type source_type, sink_type;
-    struct br_config *config = NULL;
-    struct br_graph *graph = NULL;
-    struct br_log log;
+    struct loaded l;
     memset(&run, 0, sizeof run);
-    br_log_init(&log, stderr, BR_LOG_WARNING);
-    int status = br_config_parse(&config, "bench follow", text, strlen(text), 0, NULL, error);
-    if (status == BR_OK) status = br_pipeline_build(&graph, config, &log, NULL, false, error);
-    if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
-    for (size_t s = 0; status == BR_OK && s < graph->nstages; s++) {
-        struct br_stage *stage = &graph->stage[s];
+    int status = load_text(&l, "bench", text, stderr, BR_LOG_WARNING, error);
+    for (size_t s = 0; status == BR_OK && s < l.graph->nstages; s++) {
+        struct br_stage *stage = &l.graph->stage[s];
         if (stage->nin == 0) gpu_replace(stage, &source_type, source);
         if (stage->nout == 0) gpu_replace(stage, &sink_type, sink);
     }
-    if (status == BR_OK) status = br_pipeline_start(graph, error);
-    if (status == BR_OK) status = br_pipeline_finish(graph, error);
+    if (status == BR_OK) status = br_pipeline_start(l.graph, error);
+    if (status == BR_OK) status = br_pipeline_finish(l.graph, error);
     if (status == BR_OK && run.came != FRAMES * SAMPLES)
         status = br_fail(error, BR_E_INTERNAL, "%llu of %d samples came", (unsigned long long)run.came,
                          FRAMES * SAMPLES);
     memcpy(ms, run.ms + WARM, (FRAMES - WARM) * sizeof *ms);
-    br_pipeline_destroy(graph);
-    br_config_free(config);
-    br_log_destroy(&log);
+    unload_pipeline(&l);
     return status == BR_OK;
 }
 
@@ -137,7 +120,7 @@ static int measure_all(const struct gpu_node *node, const char *device)
 int bench_follow(void)
 {
     static const struct gpu_node node = {
-        .name = "small", .m = 6, .n = 11, .dishes = 64, .channels = 8, .voltages = 16};
+        .name = "small", .m = 6, .n = 11, .dishes = 64, .sample_us = 5.12, .channels = 8, .voltages = 16};
     return measure_all(&node, "cpu");
 }
 

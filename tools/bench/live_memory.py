@@ -68,7 +68,7 @@ def main():
     p.add_argument("--node", choices=NODES, default="chord")
     p.add_argument("--device", default="cuda:", help="cpu: without a GPU")
     p.add_argument("--seconds", type=float, default=10)
-    p.add_argument("--threads", type=int, default=6, help="that fill a node's frames")
+    p.add_argument("--threads", type=int, default=10, help="that fill a node's frames")
     p.add_argument("--buffer-ms", type=float, default=100, help="of packets that may wait, as in the kernel")
     p.add_argument("--one-process", action="store_true")
     a = p.parse_args()
@@ -80,9 +80,9 @@ def main():
             lost += sum(y for _, y in found)
             print(f"  {n} nodes, {'one process' if a.one_process else f'{n} processes'}, {a.seconds:g} s: " +
                   ", ".join(f"{y} of {x + y} packets lost" for x, y in found), flush=True)
-            if any(y for _, y in found):
-                print("\n".join(line for text in said for line in text.splitlines()
-                                if "accepted" in line or re.match(r"  [a-z]+\d ", line)))
+            any_lost = any(y for _, y in found)
+            print("\n".join(line for text in said for line in text.splitlines()
+                            if "accepted" in line or any_lost and re.match(r"  [a-z]+\d ", line)))
     return 1 if lost else 0
 
 

@@ -88,7 +88,7 @@ bool capture_port_open(struct capture_port *p, const struct receiver_way *way, b
         describe(p, &error) && net_resolve(&p->receiver.at, "127.0.0.1:0", SOCK_DGRAM, &error) == BR_OK;
     int port = 0;
     if (good) { /* a port that is free: the filter of the packet way must know it */
-        int fd = receiver_bind(&p->receiver, false, &error);
+        int fd = receiver_open_guard(&p->receiver, &error);
         good = fd >= 0;
         port = good ? (int)net_port(fd) : 0;
         if (good) close(fd);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -19,8 +18,7 @@ enum {
     SIDE = 32,     /* FRB beams are SIDE x SIDE */
     BLOCK = 256    /* ... quantized so many steps at a time */
 };
-#define EPOCH       "1700000000000000000"
-#define REPLAY_MOST 1.25 /* * of the pipeline that replays */
+#define REPLAY_MOST 1.25 /* of the pipeline that replays */
 
 /* --- copies alone ------------------------------------------------------------------------------------- */
 
@@ -84,26 +82,14 @@ double gpu_transfers(struct gpu *g, size_t to_device, size_t to_host)
 enum part { FRB = 1, VOLTAGES = 2 };
 
 /* The pipeline as YAML, to be freed. `from`: the line of its source. */
-static char *pipeline_text(const struct gpu_node *node, const char *device, const char *from, unsigned parts)
+static char *pipeline_text(const struct gpu_node *node, const char *from, unsigned parts)
 {
     char *text = NULL;
     size_t length;
-    uint16_t cell[512][2];
     FILE *out = open_memstream(&text, &length);
     if (out == NULL) return NULL;
-    bench_place_dishes(node->m, node->n, node->dishes, cell);
-    fprintf(out,
-            "device: %s\ntelescope: {name: %s, grid: {m: %u, n: %u}, spacing_m: {m: 8.5, n: 6.3}, "
-            "latitude_deg: 0, "
-            "longitude_deg: 0, dishes: [",
-            device, node->name, node->m, node->n);
-    for (unsigned d = 0; d < node->dishes; d++)
-        fprintf(out, "%s[%u, %u]", d > 0 ? ", " : "", cell[d][0], cell[d][1]);
-    fprintf(out,
-            "]}\nstream: {epoch_ns: " EPOCH
-            ", sample_ns: %.0f, freq_mhz: {first: 600, step: %.7f, count: %zu}}\n"
-            "pipeline:\n%s",
-            node->sample_us * 1e3, 1 / node->sample_us, node->channels, from);
+    gpu_node_text(out, node, "cuda:0");
+    fputs(from, out);
     if (parts & FRB)
         fprintf(out,
                 "  - {stage: upchannelize, in: field, out: fine, factor: %u}\n"
@@ -138,7 +124,7 @@ static char *hops_text(unsigned stages)
     }
     snprintf(from + length, sizeof from - (size_t)length,
              "  - {stage: record, name: sink, in: %s, directory: nowhere, prefix: none}\n", in);
-    return pipeline_text(&gpu_chord, "cuda:0", from, 0);
+    return pipeline_text(&gpu_chord, from, 0);
 }
 
 /* Sum of the kernels of a frame, each measured alone. */
@@ -185,14 +171,15 @@ static bool make_recording(const struct gpu *g, const struct gpu_node *node, con
     size_t piece = (size_t)16 << 20, bytes = node->samples * node->channels * NPOL * node->dishes * REPLAYED;
     char header[HEADER] = "";
     struct statvfs room;
-    snprintf(header, sizeof header,
-             "HDR_VERSION 1.0\nHDR_SIZE %d\nFILE_SIZE %zu\nFILE_NUMBER 0\nOBS_OFFSET 0\nDTYPE int4x2\nAXES "
-             "time,freq,pol,dish\n"
-             "SHAPE 0,%zu,%d,%u\nSAMPLE0 0\nSAMPLES %zu\nFRAME_SAMPLES %zu\nSAMPLE_NS %.0f/1\nEPOCH_NS " EPOCH
-             "\n"
-             "FREQ_MHZ 600:%.7f:%zu\n",
-             HEADER, bytes, node->channels, NPOL, node->dishes, node->samples * REPLAYED, node->samples,
-             node->sample_us * 1e3, 1 / node->sample_us, node->channels);
+    snprintf(
+        header, sizeof header,
+        "HDR_VERSION 1.0\nHDR_SIZE %d\nFILE_SIZE %zu\nFILE_NUMBER 0\nOBS_OFFSET 0\nDTYPE int4x2\nAXES "
+        "time,freq,pol,dish\n"
+        "SHAPE 0,%zu,%d,%u\nSAMPLE0 0\nSAMPLES %zu\nFRAME_SAMPLES %zu\nSAMPLE_NS %.0f/1\nEPOCH_NS " GPU_EPOCH
+        "\n"
+        "FREQ_MHZ 600:%.7f:%zu\n",
+        HEADER, bytes, node->channels, NPOL, node->dishes, node->samples * REPLAYED, node->samples,
+        node->sample_us * 1e3, 1 / node->sample_us, node->channels);
     FILE *file =
         statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_frsize > 1.2 * (double)bytes
             ? fopen(path, "wb")
@@ -217,7 +204,7 @@ static int measure_replay(struct gpu *g, const struct gpu_node *node, double cop
     if (make_recording(g, node, path)) {
         snprintf(from, sizeof from, "  - {stage: replay, name: source, files: %s, loop: %d, out: field}\n",
                  path, RUN_FRAMES / REPLAYED);
-        char *text = pipeline_text(node, "cuda:0", from, VOLTAGES);
+        char *text = pipeline_text(node, from, VOLTAGES);
         if (text != NULL &&
             gpu_run(g, &(struct gpu_run){"bench replay", text, node->samples, false, false, NULL, NULL},
                     &r)) {
@@ -250,7 +237,7 @@ int gpu_pipelines(struct gpu *g)
            (double)(node->samples * node->channels * NPOL * node->dishes) * 1e-6,
            (double)node->samples * node->sample_us * 1e-3);
     for (int i = 0; i < N; i++) {
-        char *text = pipeline_text(node, "cuda:0", from, pipelines[i].parts);
+        char *text = pipeline_text(node, from, pipelines[i].parts);
         bool all = i == N - 1;
         struct gpu_run what = {pipelines[i].name, text, node->samples, true, all, NULL, NULL};
         bool ok = text != NULL && gpu_run(g, &what, &r[i]);

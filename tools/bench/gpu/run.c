@@ -1,6 +1,7 @@
 /* run.c - see run.h. */
 #include "tools/bench/gpu/run.h"
 #include "buffers/clock.h"
+#include "tools/beamring/commands.h"
 #include "tools/bench/bench.h"
 
 #include <pthread.h>
@@ -181,9 +182,7 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
 {
     static struct br_stage_type source_type, sink_type;
     const struct mark *first, *last;
-    struct br_config *config = NULL;
-    struct br_graph *graph = NULL;
-    struct br_log log;
+    struct loaded l;
     bool ok = false;
     *r = (struct gpu_run_result){0};
     run.g = g;
@@ -193,10 +192,8 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
     run.nmarks = run.looked = 0;
     memset(run.look, 0, sizeof run.look);
     memset(run.filled, 0, sizeof run.filled);
-    br_log_init(&log, stderr, BR_LOG_WARNING);
-    int status = br_config_parse(&config, what->name, what->text, strlen(what->text), 0, NULL, &g->error);
-    if (status == BR_OK) status = br_pipeline_build(&graph, config, &log, NULL, false, &g->error);
-    if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
+    int status = load_text(&l, "bench", what->text, stderr, BR_LOG_WARNING, &g->error);
+    struct br_graph *graph = l.graph;
     if (status != BR_OK) goto done;
     measure_bytes(graph, r);
     run.graph = graph;
@@ -227,8 +224,23 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
 done:
     if (!ok && g->error.status == BR_OK)
         br_fail(&g->error, BR_E_INTERNAL, "%s: nothing came out", what->name);
-    br_pipeline_destroy(graph);
-    br_config_free(config);
-    br_log_destroy(&log);
+    unload_pipeline(&l);
     return ok;
+}
+
+void gpu_node_text(FILE *out, const struct gpu_node *node, const char *device)
+{
+    uint16_t cell[512][2];
+    bench_place_dishes(node->m, node->n, node->dishes, cell);
+    fprintf(out,
+            "device: %s\ntelescope: {name: %s, grid: {m: %u, n: %u}, spacing_m: {m: 8.5, n: 6.3}, "
+            "latitude_deg: 49.3, longitude_deg: -119.6, dishes: [",
+            device, node->name, node->m, node->n);
+    for (unsigned d = 0; d < node->dishes; d++)
+        fprintf(out, "%s[%u, %u]", d > 0 ? ", " : "", cell[d][0], cell[d][1]);
+    fprintf(out,
+            "]}\nstream: {epoch_ns: " GPU_EPOCH
+            ", sample_ns: %.0f, freq_mhz: {first: 600, step: %.7f, count: %zu}}\n"
+            "pipeline:\n",
+            node->sample_us * 1e3, 1 / node->sample_us, node->channels);
 }

@@ -42,6 +42,11 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
 void gpu_replace(struct br_stage *stage, struct br_stage_type *type,
                  int (*process)(struct br_stage *, void *, const struct br_io *));
 
+#define GPU_EPOCH "1700000000000000000"
+
+/* Writes a pipeline's beginning as YAML: the device, the telescope, the stream, "pipeline:". */
+void gpu_node_text(FILE *out, const struct gpu_node *node, const char *device);
+
 /* --- hops.c: what handing on a frame costs ------------------------------------------------------- */
 
 /* `text(stages)`: a pipeline's YAML, to be freed, with so many stages on the GPU. Returns 1 if a hop costs

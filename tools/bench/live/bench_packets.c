@@ -8,6 +8,7 @@
 #include "stages/common/stage/packet.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -22,19 +23,20 @@ struct feeder {
     size_t first, count; /* of the sources */
     uint8_t *memory;     /* packets, one behind the other, more than the caches hold */
     size_t places, next;
-    uint64_t left_out;
+    uint64_t left_out, behind_ns; /* behind_ns: the most that it was */
     bool runs;
 };
 
 struct source {
     const char *packet; /* parameters */
     struct br_ints sources, streams;
-    int64_t frame_samples, open, threads, pool_mb;
+    int64_t frame_samples, threads, pool_mb;
     double seconds, buffer_ms;
 
     struct packet_description *description;
     struct packet_layout layout;
     struct window window;
+    int64_t open, hold; /* frames that are filled at a time, samples: see choose_hold */
     struct feeder feeder[MOST_THREADS];
     uint64_t begin_ns;
     int64_t given; /* frames, from the first one on */
@@ -50,9 +52,7 @@ static const struct br_param params[] = {
     BR_PARAM("streams", BR_P_INTS, struct source, streams, "as of capture", .min = 0, .max = 65535),
     BR_PARAM("frame_samples", BR_P_INT, struct source, frame_samples, "of a frame", .def = "8192", .min = 1,
              .max = 1 << 24),
-    BR_PARAM("open", BR_P_INT, struct source, open, "frames that are filled at a time", .def = "2", .min = 1,
-             .max = WINDOW_MAX_OPEN),
-    BR_PARAM("threads", BR_P_INT, struct source, threads, "that fill frames", .def = "6", .min = 1,
+    BR_PARAM("threads", BR_P_INT, struct source, threads, "that fill frames", .def = "10", .min = 1,
              .max = MOST_THREADS),
     BR_PARAM("pool_mb", BR_P_INT, struct source, pool_mb, "of packets that each thread takes in turn",
              .def = "64", .min = 1, .max = 4096),
@@ -62,6 +62,17 @@ static const struct br_param params[] = {
     {0},
 };
 static const struct br_port outputs[] = {{"out", "packets as they came, for unpack"}, {0}};
+
+/* Frames stay open for as long as packets may wait, or a thread that is behind would be late: `hold_samples`
+ * and `open` of a node whose kernel has such buffers. */
+static void choose_hold(struct source *s)
+{
+    const struct br_rational *sample_ns = &s->description->sample_ns;
+    s->hold = (int64_t)(s->buffer_ms * 1e6 * (double)sample_ns->den / (double)sample_ns->num);
+    if (s->hold > (WINDOW_MAX_OPEN - 3) * s->frame_samples)
+        s->hold = (WINDOW_MAX_OPEN - 3) * s->frame_samples;
+    s->open = 3 + s->hold / s->frame_samples; /* one is about to close, one more to come */
+}
 
 static int configure(struct br_stage *stage, void *self)
 {
@@ -75,6 +86,7 @@ static int configure(struct br_stage *stage, void *self)
     if (s->description == NULL) return BR_E_INVALID;
     if (packet_layout_make(&s->layout, s->description, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
+    choose_hold(s);
     out->epoch_ns = br_stage_hints(stage)->epoch_ns;
     br_stage_suggest_depth(stage, 0, (unsigned)s->open + 3);
     return packet_stage_stream(stage, &s->layout, s->description, out);
@@ -87,7 +99,7 @@ static int start(struct br_stage *stage, void *self)
     size_t bytes = packet_header_length(s->description), n = (size_t)s->threads;
     if (window_make(&s->window, s->description, &s->layout, (unsigned)s->open, (unsigned)n, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
-    s->window.hold = s->frame_samples / 4;
+    s->window.hold = s->hold;
     s->window.far = INT64_MAX / 4;
     for (size_t i = 0; i < n; i++) {
         struct feeder *f = &s->feeder[i];
@@ -134,6 +146,7 @@ static void *run(void *arg)
     for (uint64_t block = 0; block < blocks && !atomic_load(&s->quit); block++) {
         uint64_t due = s->begin_ns + (uint64_t)((double)(block + 1) * block_ns), now;
         while ((now = br_clock_ns()) < due) nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+        if (now - due > f->behind_ns) f->behind_ns = now - due;
         if ((double)(now - due) > s->buffer_ms * 1e6)
             f->left_out += f->count * s->layout.nstreams;
         else
@@ -209,21 +222,32 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 static int stop(struct br_stage *stage, void *self)
 {
     struct source *s = self;
-    uint64_t count[WINDOW_NREASONS] = {0}, left_out = 0, others = 0;
+    uint64_t count[WINDOW_NREASONS] = {0}, left_out = 0, others = 0, behind_ns = 0;
+    char *why = NULL;
+    size_t length = 0;
+    FILE *text = open_memstream(&why, &length);
     atomic_store(&s->quit, true);
     for (int64_t i = 0; i < s->threads; i++) {
         if (s->feeder[i].runs) pthread_join(s->feeder[i].id, NULL);
         left_out += s->feeder[i].left_out;
+        if (s->feeder[i].behind_ns > behind_ns) behind_ns = s->feeder[i].behind_ns;
         free(s->feeder[i].memory);
     }
     for (int reason = 0; s->begun && reason < WINDOW_NREASONS; reason++)
         for (size_t k = 0; k <= s->layout.nsources; k++)
             count[reason] += window_count(&s->window, k, (enum window_reason)reason);
-    for (int reason = 0; reason < WINDOW_NREASONS; reason++)
-        if (reason != WINDOW_ACCEPTED) others += count[reason];
-    br_stage_note(stage, "%llu packets accepted, %llu lost (%llu no_frame, %llu left out)",
+    for (int reason = 0; reason < WINDOW_NREASONS; reason++) {
+        if (reason == WINDOW_ACCEPTED) continue;
+        others += count[reason];
+        if (count[reason] > 0 && text != NULL)
+            fprintf(text, "%llu %s, ", (unsigned long long)count[reason], window_reason_name[reason]);
+    }
+    if (text != NULL) fclose(text);
+    br_stage_note(stage,
+                  "%llu packets accepted, %llu lost (%s%llu left out); a thread was up to %.1f ms behind",
                   (unsigned long long)count[WINDOW_ACCEPTED], (unsigned long long)(others + left_out),
-                  (unsigned long long)count[WINDOW_NO_FRAME], (unsigned long long)left_out);
+                  why != NULL ? why : "", (unsigned long long)left_out, (double)behind_ns * 1e-6);
+    free(why);
     window_free(&s->window);
     return BR_OK;
 }

@@ -2,9 +2,10 @@
  * fast as they are taken, or each after some computing. Their contents do not matter. */
 #include "buffers/clock.h"
 #include "runtime/ranks.h"
+#include "tools/bench/gpu/bare_mma.h"
 
 struct source {
-    int64_t channels, steps, beams, frames, compute_us, copies; /* parameters */
+    int64_t channels, steps, beams, frames, compute_us, products; /* parameters */
     bool headers;
     uint64_t next;
 };
@@ -18,8 +19,8 @@ static const struct br_param params[] = {
              .max = 1 << 30),
     BR_PARAM("compute_us", BR_P_INT, struct source, compute_us, "processor time of a frame", .def = "0",
              .min = 0, .max = 1 << 30),
-    BR_PARAM("copies", BR_P_INT, struct source, copies,
-             "of one half of a frame to the other, where frames are: the computing of a GPU", .def = "0",
+    BR_PARAM("products", BR_P_INT, struct source, products,
+             "waves of bare matrix products for a frame, 10 us each: the computing of a GPU", .def = "0",
              .min = 0, .max = 1 << 20),
     BR_PARAM("headers", BR_P_BOOL, struct source, headers, "the ranks exchange nothing but headers of frames",
              .def = "false"),
@@ -80,12 +81,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (s->headers) return exchange_headers(stage, s);
     if (br_stage_stopping(stage) || s->next == (uint64_t)s->frames) return BR_FINISHED;
     for (uint64_t end = br_clock_ns() + (uint64_t)s->compute_us * 1000; br_clock_ns() < end;) continue;
-    size_t half = (size_t)(s->channels * s->steps * s->beams); /* of two bytes for each */
-    for (int64_t k = 0; k < s->copies; k++) {
-        unsigned char *data = io->out[0]->data;
-        int status = br_stage_copy_rows(stage, data + half, half, data, half, half, 1);
-        if (status != BR_OK) return status;
-    }
+    if (s->products > 0)
+        gpu_bare_mma(false, 64, (unsigned)s->products, io->out[0]->data, br_stage_stream(stage));
     io->out[0]->first = s->next++ * (uint64_t)s->steps;
     io->out[0]->samples = (uint64_t)s->steps;
     return BR_PRODUCED;

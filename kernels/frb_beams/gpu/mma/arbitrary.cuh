@@ -86,6 +86,25 @@ __device__ __forceinline__ void load(uint4 *stage, const work &w, const uint16_t
     }
 }
 
+/* Writes a warp's beams: out: shape (steps, B), contiguous. */
+template <int MT>
+__device__ __forceinline__ void put(uint16_t *out, const float (&sum)[MT][4][4], const work &w,
+                                    unsigned block, unsigned steps, unsigned lane)
+{
+    unsigned beam = block * 32 + lane % 4 * 8;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            unsigned step = m * 16 + half * 8 + lane / 4;
+            /* out: after the thread's offset: shape (8), contiguous. Four lanes write 64 consecutive bytes of
+             * a step; the neighbouring warp the other half of the cache line. */
+            if (step < steps && beam < w.B)
+                store_octet(out + static_cast<size_t>(step) * w.B + beam, sum[m], half, 0x1p-14f, w.B - beam,
+                            w.wide_out);
+        }
+}
+
 template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work w)
 {
     constexpr int STEPS = 16 * MT;
@@ -176,20 +195,7 @@ template <int MT> __global__ void __launch_bounds__(THREADS, 2) form(const work 
         }
         at.advance(w);
     }
-    if (!active) return;
-
-    unsigned beam = block * 32 + lane % 4 * 8;
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            unsigned step = m * 16 + half * 8 + lane / 4;
-            /* out: after the thread's offset: shape (8), contiguous. Four lanes write 64 consecutive bytes of
-             * a step; the neighbouring warp the other half of the cache line. */
-            if (step < steps && beam < w.B)
-                store_octet(out + static_cast<size_t>(step) * w.B + beam, sum[m], half, 0x1p-14f, w.B - beam,
-                            w.wide_out);
-        }
+    if (active) put<MT>(out, sum, w, block, steps, lane);
 }
 
 } // namespace mma_arbitrary

@@ -97,6 +97,29 @@ __device__ __forceinline__ void load(uint4 *stage, const work &w, const position
     }
 }
 
+/* Writes the beams of a time step, and empties sum. */
+template <int IT>
+__device__ __forceinline__ void put(float (&sum)[IT][4][4], const work &w, const position &at,
+                                    unsigned j_block, unsigned step, unsigned lane)
+{
+    unsigned j = j_block * 32 + lane % 4 * 8;
+    /* out: shape (F stride, bx, by), strides (row, by, 1); after: shape (bx), stride by. Four lanes
+     * write 64 consecutive bytes. */
+    uint16_t *out = w.out + (static_cast<size_t>(at.f) * w.stride + step) * w.row + j;
+#pragma unroll
+    for (int m = 0; m < IT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            unsigned i = (at.i_block * IT + m) * 16 + half * 8 + lane / 4;
+            if (i < w.bx && j < w.by)
+                store_octet(out + static_cast<size_t>(i) * w.by, sum[m], half, w.scale, w.by - j, w.wide_out);
+        }
+#pragma unroll
+    for (int m = 0; m < IT; m++)
+#pragma unroll
+        for (int r = 0; r < 16; r++) sum[m][r / 4][r % 4] = 0;
+}
+
 template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) form(const work w)
 {
     extern __shared__ uint4 stages[]; /* [STAGES][steps][16][stage_octets + 1] */
@@ -180,25 +203,7 @@ template <int IT> __global__ void __launch_bounds__(THREADS, IT < 4 ? 2 : 1) for
 #pragma unroll
                     for (int n = 0; n < 4; n++) mma_f16(sum[m][n], u, y[n]);
                 }
-                if (at.p_block + 1 == w.p_blocks) {
-                    unsigned j = j_block * 32 + lane % 4 * 8;
-                    /* out: shape (F stride, bx, by), strides (row, by, 1); after: shape (bx), stride by. Four
-                     * lanes write 64 consecutive bytes. */
-                    uint16_t *out = w.out + (static_cast<size_t>(at.f) * w.stride + step) * w.row + j;
-#pragma unroll
-                    for (int m = 0; m < IT; m++)
-#pragma unroll
-                        for (int half = 0; half < 2; half++) {
-                            unsigned i = (at.i_block * IT + m) * 16 + half * 8 + lane / 4;
-                            if (i < w.bx && j < w.by)
-                                store_octet(out + static_cast<size_t>(i) * w.by, sum[m], half, w.scale,
-                                            w.by - j, w.wide_out);
-                        }
-#pragma unroll
-                    for (int m = 0; m < IT; m++)
-#pragma unroll
-                        for (int r = 0; r < 16; r++) sum[m][r / 4][r % 4] = 0;
-                }
+                if (at.p_block + 1 == w.p_blocks) put(sum, w, at, j_block, step, lane);
             }
         }
         at.advance(w);

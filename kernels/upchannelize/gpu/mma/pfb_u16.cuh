@@ -9,7 +9,7 @@
  * does not depend on the length of calls: a call that ends within a chunk leaves it to the next to be read
  * again.
  *
- * A warp has TILES * 8 samples of the row and loops along time alone: no shared memory, no barriers. */
+ * A warp has TILES * 8 samples of the row and loops along time alone, without barriers. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U16_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_MMA_PFB_U16_CUH
 
@@ -35,26 +35,31 @@ template <int TILES> struct u16_words {
     unsigned word[4][TILES / 4];
 };
 
-/* column: the lane's; lane_offset: the same and the lane's time */
+/* Chunks under way to the warps of a block. A lane reads only bytes that it has asked for itself, so that no
+ * warp waits for another. */
+constexpr int U16_RING = 4;
+template <int TILES> struct u16_ring {
+    uint8_t words[U16_RING][BR_PFB_U16_WARPS][4][32][TILES]; /* 4: time 3 2; 32: lanes */
+};
+
+/* Where a lane's four words of a chunk stand, 32 TILES bytes apart. */
+template <int TILES> __device__ __forceinline__ uint8_t *place_of(u16_ring<TILES> &ring, int chunk)
+{
+    return &ring.words[chunk & (U16_RING - 1)][threadIdx.x / 32][0][threadIdx.x % 32][0];
+}
+
+/* Starts the copy of a chunk. column: the lane's; lane_offset: the same and the lane's time */
 template <int TILES, bool ALIGNED>
-__device__ __forceinline__ void load_chunk(u16_words<TILES> &to, const tensor_work &w, int t, int column,
-                                           unsigned lane_offset)
+__device__ __forceinline__ void begin_chunk(uint8_t *to, const tensor_work &w, int t, int column,
+                                            unsigned lane_offset)
 {
     if (t >= 0 && t + BR_PFB_CHUNK <= w.steps && (ALIGNED || w.wide_in)) {
         /* e: shape (T, row) -> after the chunk's and the lane's offset: shape (4, TILES), strides (4 row,
          * 1) */
         const uint8_t *rows = w.e + static_cast<size_t>(t) * w.row;
 #pragma unroll
-        for (int i = 0; i < 4; i++, rows += 4 * w.row) {
-            const uint8_t *from = rows + lane_offset;
-            if constexpr (TILES == 8) {
-                uint2 both = __ldg(reinterpret_cast<const uint2 *>(from));
-                to.word[i][0] = both.x;
-                to.word[i][TILES / 4 - 1] = both.y;
-            } else {
-                to.word[i][0] = __ldg(reinterpret_cast<const unsigned *>(from));
-            }
-        }
+        for (int i = 0; i < 4; i++, rows += 4 * w.row)
+            beamring::copy_async_line<TILES>(to + i * 32 * TILES, rows + lane_offset);
     } else {
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
@@ -62,14 +67,23 @@ __device__ __forceinline__ void load_chunk(u16_words<TILES> &to, const tensor_wo
             const uint8_t *from =
                 field_row(w, min(t + 4 * i + static_cast<int>(threadIdx.x) % 4, w.steps - 1)) + column;
 #pragma unroll
-            for (int k = 0; k < TILES / 4; k++) {
-                unsigned word = load_bytes(from + 4 * k);
-#pragma unroll
-                for (int to_i = 0; to_i < 4; to_i++)
-                    if (to_i == i) to.word[to_i][k] = word;
-            }
+            for (int k = 0; k < TILES; k += 4)
+                *reinterpret_cast<unsigned *>(to + i * 32 * TILES + k) = load_bytes(from + k);
         }
     }
+}
+
+template <int TILES> __device__ __forceinline__ void read_chunk(u16_words<TILES> &to, const uint8_t *from)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++, from += 32 * TILES)
+        if constexpr (TILES == 8) {
+            uint2 both = *reinterpret_cast<const uint2 *>(from);
+            to.word[i][0] = both.x;
+            to.word[i][TILES / 4 - 1] = both.y;
+        } else {
+            to.word[i][0] = *reinterpret_cast<const unsigned *>(from);
+        }
 }
 
 template <int LAGS, int TILES> struct u16_filter {
@@ -196,12 +210,22 @@ __global__ void __launch_bounds__(BR_PFB_U16_WARPS * 32, u16_blocks(LAGS)) mma_p
     const pair_rules rules = {__ldg(w.rules + u), __ldg(w.rules + w.U - 1 - u)};
     float counts[4] = {0, 0, 0, 0};
 
-    u16_words<TILES> words, next;
-    load_chunk<TILES, ALIGNED>(next, w, step_of(chunk - (LAGS - 1)), column, lane_offset);
+    __shared__ __align__(16) u16_ring<TILES> ring;
+    u16_words<TILES> words;
+    auto begin = [&](int c) {
+        if (c < end) begin_chunk<TILES, ALIGNED>(place_of(ring, c), w, step_of(c), column, lane_offset);
+        beamring::copy_async_commit();
+    };
+    auto await = [&](int c) {
+        beamring::copy_async_wait<U16_RING - 2>();
+        read_chunk<TILES>(words, place_of(ring, c));
+        begin(c + U16_RING - 1);
+    };
+#pragma unroll 1
+    for (int c = 0; c < U16_RING - 1; c++) begin(chunk - (LAGS - 1) + c);
 #pragma unroll 1
     for (int c = chunk - (LAGS - 1); c < chunk; c++) {
-        words = next;
-        load_chunk<TILES, ALIGNED>(next, w, step_of(c + 1), column, lane_offset);
+        await(c);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             unsigned sum[4];
@@ -221,8 +245,7 @@ __global__ void __launch_bounds__(BR_PFB_U16_WARPS * 32, u16_blocks(LAGS)) mma_p
 
 #pragma unroll 1
     for (; chunk < end; chunk++, block += per_chunk, out += static_cast<size_t>(w.width) * BR_PFB_CHUNK) {
-        words = next;
-        if (chunk + 1 < end) load_chunk<TILES, ALIGNED>(next, w, step_of(chunk + 1), column, lane_offset);
+        await(chunk);
         bool inside = block >= w.first && block < w.last,
              kept = inside &&
                     (w.missing == nullptr || !w.missing[static_cast<size_t>(block - w.first) * w.F + f]);
