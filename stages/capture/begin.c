@@ -30,6 +30,7 @@ int capture_place(struct br_stage *stage, struct capture *c, bool wait, int64_t 
         return br_stage_fail(stage, sample_clock_refuse(&c->clock, by_clock, now, c->periods_by, &error),
                              "%s", error.text);
     c->doubt_ns = off ? br_clock_ns() : 0;
+    c->confirmed = verdict == SAMPLE_CLOCK_SURE && !off;
     if (off)
         br_stage_warn(
             stage,

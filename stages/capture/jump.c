@@ -183,6 +183,15 @@ static bool began_again(const struct capture *c, int64_t sample)
                         c->window.far;
 }
 
+/* From where on the count has been off, as the counters began again at this epoch, and by so much: before the
+ * run did, or unseen since. */
+static int64_t off_from(const struct capture *c, int64_t epoch_ns, int64_t off)
+{
+    int64_t then = sample_0_of(c, epoch_ns), counted = then + off;
+    if (counted <= c->clock_sample) return c->clock_sample;
+    return counted > then ? counted : then;
+}
+
 /* Counts on at the true time: by what the controller says, or by this machine's clock. */
 static int count_anew(struct br_stage *stage, struct capture *c)
 {
@@ -207,13 +216,11 @@ static int count_anew(struct br_stage *stage, struct capture *c)
             sample, c->last_sample);
     int64_t shift = sample - c->resume_raw, rest = shift % step; /* which may be negative */
     shift += rest > 0 ? step - rest : -rest;
-    int64_t since =
-        c->resume_raw + before - (sample - sample_0_of(c, epoch)); /* where it began again unseen */
     if (c->anew)
-        br_stage_warn(stage, "%s: from sample %" PRId64 " on the count was off by %" PRId64 " samples",
-                      other ? "the controller says when the counters began again"
-                            : "the counters had not begun again",
-                      other && since > c->clock_sample ? since : c->clock_sample, shift - before);
+        br_stage_warn(
+            stage, "%s: from sample %" PRId64 " on the count was off by %" PRId64 " samples",
+            other ? "the controller says when the counters began again" : "the counters had not begun again",
+            other ? off_from(c, epoch, c->resume_raw + before - sample) : c->clock_sample, shift - before);
     c->by_clock = !sure;
     if (sure) c->shift_epoch_ns = epoch;
     c->clock_sample = c->resume_raw + shift;

@@ -357,7 +357,7 @@ static void test_who_is_too_slow(void **state)
 /* Slots at which test_in_all_orders will do something. */
 static struct {
     int64_t may_reset, tell, zero, resumes, other_ends, steps_back;
-    bool unseen; /* the counters began again in a pause */
+    bool unseen; /* the counters began again in a pause, or just before it */
 } plan;
 
 /* Its counter starts again within some seconds, or has: a jump now would not be seen. */
@@ -375,18 +375,20 @@ static bool may_reset(void)
 /* The counters begin again; the controller says so within 4 s. Those of the other one too, or they go on. */
 static void begin_again(void)
 {
-    if (!may_reset() || (t.b.sends && !t.a.sends)) return;
+    bool alike = llabs(t.b.ahead - (t.slot - t.a.zero)) < S(4); /* the other one would go on where it was */
+    if (!may_reset() || (t.b.sends && (alike || !t.a.sends))) return;
     plan.unseen = !t.a.sends;
     plan.may_reset = t.slot + S(12);
     plan.tell = t.slot + (int64_t)draw((uint64_t)S(4));
     plan.zero = t.a.zero = t.slot;
+    t.a.ahead = 0;
     if (draw(2) == 0 || llabs(t.slot + t.b.ahead - t.b.zero) < S(8)) t.b.zero = t.slot;
 }
 
 /* The other one has the numbers of this one and another time, or repeats what has been. */
 static void other_begins(void)
 {
-    if (t.b.sends || plan.unseen) return;
+    if (t.b.sends || plan.unseen || plan.tell != INT64_MAX) return;
     int64_t far = S(5) + (int64_t)draw((uint64_t)S(38));
     t.b = (struct engine){true, (int64_t[]){far, far, -far, -2}[draw(4)], t.a.zero, 2 + (int64_t)draw(2)};
     plan.other_ends = t.slot + (int64_t)draw((uint64_t)S(8));
@@ -400,10 +402,13 @@ static void other_begins_again(void)
     plan.may_reset = t.slot + S(12);
 }
 
+/* And comes back with another delay. */
 static void pause_for_a_while(void)
 {
     if (!t.a.sends) return;
     t.a.sends = false;
+    t.a.ahead = -(int64_t)draw((uint64_t)S(0.4));
+    plan.unseen = t.slot < plan.may_reset - S(11);
     plan.resumes = t.slot + (int64_t)draw((uint64_t)S(6));
 }
 
