@@ -25,18 +25,19 @@
  *   BR_REFERENCE  all                                            host          reference.c
  *   BR_CPU        all                                            AVX2          cpu/avx2.c
  *   BR_CPU        all                                            any host      cpu/cpu.c
- *   BR_CUDA       D not a multiple of 16, or above 1024          any GPU       gpu/mma/tile.cuh
- *   BR_CUDA       B above 1024, F P D from 2^30 - 1 on           any GPU       gpu/mma/tile.cuh
- *   BR_CUDA       e not a multiple of 16, T from 2^30 on         any GPU       gpu/mma/tile.cuh
+ *   BR_CUDA       D not a multiple of 16, or above 1024          any GPU       gpu/mma/
+ *   BR_CUDA       B above 1024, F P D from 2^30 - 1 on           any GPU       gpu/mma/
+ *   BR_CUDA       e not a multiple of 16, T from 2^30 on         any GPU       gpu/mma/
  *   BR_CUDA       tiles of 96 beams, D <= 512, and at most       Hopper        gpu/wgmma/small_frames.cuh
  *                 one tile for every two multiprocessors
  *   BR_CUDA       the rest                                       Hopper        gpu/wgmma/persistent.cuh
- *   BR_CUDA       the rest                                       any GPU       gpu/mma/tile.cuh
+ *   BR_CUDA       the rest                                       any GPU       gpu/mma/
  *
  * A tile is 128 times of one channel and polarisation; on Hopper it has 16, 32, 64 or 96 beams, whichever
  * costs least of those whose weights fit into shared memory (choose() in gpu/wgmma/launch.cu): with D <= 512
  * 96 for 65 to 96 beams, 129 to 192, 257 to 288. Hopper is compute capability 9.0, any GPU 8.0 or newer:
- * Ampere, Ada (8.9) and Blackwell (10.0, 12.0) take gpu/mma/tile.cuh for all.
+ * Ampere, Ada (8.9) and Blackwell (10.0, 12.0) take gpu/mma/ for all: few_dishes.cuh with D <= 64 and 4 bits,
+ * else beamform.cuh.
  * params.gpu leaves out rows. docs/kernels-baseband.md says how each works. */
 #ifndef BEAMRING_KERNELS_BASEBAND_BASEBAND_H
 #define BEAMRING_KERNELS_BASEBAND_BASEBAND_H

@@ -9,23 +9,24 @@ void layouts_baseband_mma(struct layouts *report);
 enum {
     TIMES = BR_TILE_TIMES,
     DISHES = BR_TILE_DISHES,
+    FEW = BR_TILE_FEW,
     ROWS = BR_TILE_ROWS,
     STEP = BR_TILE_STEP,
-    STEPS = BR_TILE_STEPS,
     WARPS = BR_TILE_WARPS,
     THREADS = BR_TILE_THREADS,
     COLUMNS = BR_TILE_COLUMNS,
-    FRAGMENT = BR_TILE_FRAGMENT,
-    COPY_ROWS = BR_TILE_THREADS / 8 /* rows that the block copies at once */
+    FRAGMENT = BR_TILE_FRAGMENT
 };
 
 /* ---- the field ---- */
 
-/* load(): one chunk of a field of `dishes` dishes and `pairs` channels and polarisations, of which this is
- * the first. */
-static void load_field(struct layouts *report, struct layouts_region *field, int dishes, int pairs, int chunk)
+/* load(): chunk `chunk` of `size` dishes of a field of `dishes` and `pairs` channels and polarisations, of
+ * which this is the first. */
+static void load_field(struct layouts *report, struct layouts_region *field, int dishes, int pairs, int size,
+                       int chunk)
 {
-    int stride = dishes * pairs, here = dishes - chunk * DISHES < DISHES ? dishes - chunk * DISHES : DISHES;
+    int stride = dishes * pairs, here = dishes - chunk * size < size ? dishes - chunk * size : size;
+    int copy_rows = THREADS / (size / 16); /* that the block copies at once */
     struct layouts_region *e = layouts_region(report, LAYOUTS_GLOBAL, "e", (size_t)TIMES * (size_t)stride, 1);
     struct layouts_pass *read = layouts_begin(e, LAYOUTS_READ, "load, chunk %d", chunk);
     struct layouts_pass *write = layouts_begin(field, LAYOUTS_WRITE, "load, chunk %d", chunk);
@@ -34,16 +35,16 @@ static void load_field(struct layouts *report, struct layouts_region *field, int
             read, 16, "rows of dishes that are not a multiple of 128 begin and end within cache lines");
     layouts_fill(e);
     layouts_padding(e, 0, (size_t)TIMES * (size_t)stride);
-    for (int pass = 0; pass < TIMES / COPY_ROWS; pass++)
+    for (int pass = 0; pass < TIMES / copy_rows; pass++)
         for (int warp = 0; warp < WARPS; warp++) {
             struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
             for (int lane = 0; lane < 32; lane++) {
-                int thread = warp * 32 + lane, row = br_tile_copy_row(thread, pass),
-                    piece = br_tile_copy_piece(thread);
+                int thread = warp * 32 + lane, row = br_tile_copy_row(size, thread, pass),
+                    piece = br_tile_copy_piece(size, thread);
                 if (piece * 16 < here)
-                    layouts_lane(&from, (unsigned)lane, row * stride + chunk * DISHES + piece * 16);
-                layouts_lane_items(&to, (unsigned)lane, row * DISHES + br_tile_field_place(row, piece),
-                                   row * DISHES + piece * 16);
+                    layouts_lane(&from, (unsigned)lane, row * stride + chunk * size + piece * 16);
+                layouts_lane_items(&to, (unsigned)lane, row * size + br_tile_field_place(size, row, piece),
+                                   row * size + piece * 16);
             }
             layouts_access(read, &from);
             layouts_access(write, &to);
@@ -53,21 +54,21 @@ static void load_field(struct layouts *report, struct layouts_region *field, int
 }
 
 /* multiply(): the MMA's operand b, which is the field. */
-static void read_field(struct layouts_region *field)
+static void read_field(struct layouts_region *field, int size)
 {
     struct layouts_pass *pass = layouts_begin(field, LAYOUTS_READ, "multiply");
     for (int warp = 0; warp < WARPS; warp++)
-        for (int step = 0; step < STEPS; step++)
+        for (int step = 0; step < size / STEP; step++)
             for (int j = 0; j < COLUMNS; j++) {
                 struct layouts_access access = {.bytes = 8, .items = true};
                 for (int lane = 0; lane < 32; lane++) {
                     int row = br_tile_time(warp, 0, lane / 4);
                     layouts_lane(&access, (unsigned)lane,
-                                 (row + 2 * j) * DISHES + br_tile_field_read(row, step, lane));
+                                 (row + 2 * j) * size + br_tile_field_read(size, row, step, lane));
                     for (unsigned i = 0; i < 8; i++) {
                         struct br_cell cell = br_mma_s8_b(i / 4, i % 4, (unsigned)lane);
-                        access.item[lane][i] = br_tile_time(warp, j, (int)cell.column) * DISHES +
-                                               step * STEP + br_tile_dish((int)cell.row);
+                        access.item[lane][i] = br_tile_time(warp, j, (int)cell.column) * size + step * STEP +
+                                               br_tile_dish((int)cell.row);
                     }
                 }
                 layouts_access(pass, &access);
@@ -78,13 +79,14 @@ static void read_field(struct layouts_region *field)
 /* ---- weights ---- */
 
 /* From the host's arrangement to the MMA's operand a. An item is [m][step][re, im][beam][dish]. */
-static void weights(struct layouts *report, int mt)
+static void weights(struct layouts *report, int mt, int size)
 {
-    int bytes = mt * STEPS * 2 * FRAGMENT;
+    int bytes = mt * (size / STEP) * 2 * FRAGMENT;
     struct layouts_region *given =
         layouts_region(report, LAYOUTS_GLOBAL, "arranged weights", (size_t)bytes, 1);
     struct layouts_region *here = layouts_region(report, LAYOUTS_SHARED, "weights", (size_t)bytes, 1);
-    static int64_t item[BR_TILE_LARGEST * STEPS * 2 * FRAGMENT]; /* what stands where in the arranged ones */
+    static int64_t
+        item[BR_TILE_LARGEST * (DISHES / STEP) * 2 * FRAGMENT]; /* what stands where in the arranged ones */
     for (int i = 0; i < bytes; i++) item[i] = -1;
     for (int i = 0; i < bytes; i++) {
         int place = i / FRAGMENT * FRAGMENT + br_tile_weight_of(i % FRAGMENT / STEP, i % STEP);
@@ -177,12 +179,12 @@ static void store_pieces(struct layouts *report, struct layouts_region *out, int
     if (times % TIMES)
         layouts_allow_pieces(write, 16,
                              "rows of times that are not a multiple of 128 begin and end within cache lines");
-    for (int pass = 0; pass * COPY_ROWS < mt * ROWS; pass++)
+    for (int pass = 0; pass * (THREADS / (TIMES / 16)) < mt * ROWS; pass++)
         for (int warp = 0; warp < WARPS; warp++) {
             struct layouts_access from = {.bytes = 16}, to = {.bytes = 16};
             for (int lane = 0; lane < 32; lane++) {
-                int thread = warp * 32 + lane, beam = br_tile_copy_row(thread, pass),
-                    piece = br_tile_copy_piece(thread) * 16;
+                int thread = warp * 32 + lane, beam = br_tile_copy_row(TIMES, thread, pass),
+                    piece = br_tile_copy_piece(TIMES, thread) * 16;
                 if (beam >= mt * ROWS || piece >= here) continue;
                 layouts_lane_items(&from, (unsigned)lane, br_tile_out_place(beam, piece),
                                    beam * TIMES + piece);
@@ -270,15 +272,18 @@ void layouts_baseband_mma(struct layouts *report)
     static const int dishes[] = {16, 48, 64, 128, 272, 512, 1024};
     for (size_t i = 0; i < sizeof dishes / sizeof *dishes; i++) {
         layouts_variant(report, "portable, D=%d", dishes[i]);
-        for (int chunk = 0; chunk * DISHES < dishes[i]; chunk++) {
-            struct layouts_region *field = layouts_region(report, LAYOUTS_SHARED, "field", TIMES * DISHES, 1);
-            load_field(report, field, dishes[i], 2, chunk);
-            read_field(field);
-        }
+        for (int size = dishes[i] <= FEW ? FEW : DISHES; size <= DISHES; size *= 2)
+            for (int chunk = 0; chunk * size < dishes[i]; chunk++) {
+                struct layouts_region *field =
+                    layouts_region(report, LAYOUTS_SHARED, "field", (size_t)(TIMES * size), 1);
+                load_field(report, field, dishes[i], 2, size, chunk);
+                read_field(field, size);
+            }
     }
     for (int mt = 1; mt <= BR_TILE_LARGEST; mt++) {
         layouts_variant(report, "portable, MT=%d", mt);
-        weights(report, mt);
+        weights(report, mt, DISHES);
+        weights(report, mt, FEW);
         struct layouts_region *out =
             layouts_region(report, LAYOUTS_SHARED, "out", (size_t)(mt * ROWS * BR_TILE_OUT_ROW), 1);
         write_result(report, out, mt);

@@ -2,11 +2,13 @@
  * table in baseband.h says which kernel is run when. */
 #include "kernels/baseband/gpu/launch.h"
 #include "kernels/baseband/gpu/mma/beamform.cuh"
+#include "kernels/baseband/gpu/mma/few_dishes.cuh"
 #include "kernels/baseband/gpu/wgmma/wgmma.h"
 #include "kernels/baseband/plan.h"
 #include "kernels/common/cuda.h"
 
 #include <cuda_runtime.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,27 +19,27 @@ namespace
 
 using kernel = void (*)(work);
 
-template <ending END> kernel kernel_for(int mt)
+/* A tile's kernel and the shared memory of a block. */
+struct variant {
+    kernel function;
+    size_t shared_bytes;
+};
+
+template <int MT> variant variant_of(ending makes, bool few)
 {
-    return mt == 1   ? beamform<1, END>
-           : mt == 2 ? beamform<2, END>
-           : mt == 3 ? beamform<3, END>
-                     : beamform<4, END>;
+    if (few) return {beamform_few<MT>, sizeof(few_shared<MT>)};
+    return {makes == ending::BYTES    ? beamform<MT, ending::BYTES>
+            : makes == ending::POWERS ? beamform<MT, ending::POWERS>
+                                      : beamform<MT, ending::NIBBLES>,
+            sizeof(shared<MT>)};
 }
 
-kernel kernel_for(int mt, ending makes)
+variant variant_for(int mt, ending makes, bool few)
 {
-    return makes == ending::BYTES    ? kernel_for<ending::BYTES>(mt)
-           : makes == ending::POWERS ? kernel_for<ending::POWERS>(mt)
-                                     : kernel_for<ending::NIBBLES>(mt);
-}
-
-size_t shared_bytes(int mt)
-{
-    return mt == 1   ? sizeof(shared<1>)
-           : mt == 2 ? sizeof(shared<2>)
-           : mt == 3 ? sizeof(shared<3>)
-                     : sizeof(shared<4>);
+    return mt == 1   ? variant_of<1>(makes, few)
+           : mt == 2 ? variant_of<2>(makes, few)
+           : mt == 3 ? variant_of<3>(makes, few)
+                     : variant_of<4>(makes, few);
 }
 
 } // namespace
@@ -47,6 +49,8 @@ struct br_baseband_device {
     int4 *rounding;
     unsigned long long *clamped; /* [B] */
     ending makes;
+    variant way;
+    bool few;       /* dishes: way.function is a beamform_few */
     int mt, blocks; /* blocks: as many as run at once */
     unsigned chunks, groups, beam_tiles;
     struct br_baseband_hopper *hopper; /* NULL: another device, or another shape */
@@ -68,7 +72,7 @@ static void arrange(void *arg, size_t wp, unsigned worker)
     const arranged *a = static_cast<const arranged *>(arg);
     const br_baseband_device *d = a->d;
     const struct br_baseband_params *p = a->p;
-    size_t steps = static_cast<size_t>(d->chunks) * STEPS;
+    const size_t steps = d->chunks * (d->few ? FEW : DISHES) / STEP;
     for (size_t b = 0; b < p->nbeams; b++) {
         const int8_t *given = p->weights + (wp * p->nbeams + b) * p->ndishes * 2;
         size_t group = wp * d->groups + b / ROWS, row = b % ROWS;
@@ -80,7 +84,10 @@ static void arrange(void *arg, size_t wp, unsigned worker)
             re[FRAGMENT] = static_cast<uint8_t>(given[2 * dish + 1]);
             sum_im += given[2 * dish + 1];
         }
-        a->rounding[group * ROWS + row] = make_int4(half + sum_im, half, shift, 0);
+        float scale = ldexpf(1, -(shift + 8));
+        int scale_bits;
+        memcpy(&scale_bits, &scale, sizeof scale_bits);
+        a->rounding[group * ROWS + row] = make_int4(half + sum_im, half, shift, scale_bits);
     }
 }
 
@@ -95,19 +102,21 @@ static int choose(br_baseband_device *d, const struct br_baseband_params *p, str
     for (int mt = 1; mt <= LARGEST; mt++) {
         size_t beams = ROWS * static_cast<size_t>(mt), tiles = (p->nbeams + beams - 1) / beams;
         size_t cost = tiles * (static_cast<size_t>(mt) + 1);
-        if (cost > least || shared_bytes(mt) > static_cast<size_t>(room)) continue;
+        const variant way = variant_for(mt, d->makes, d->few);
+        if (cost > least || way.shared_bytes > static_cast<size_t>(room)) continue;
         least = cost;
+        d->way = way;
         d->mt = mt;
         d->beam_tiles = static_cast<unsigned>(tiles);
     }
     if (d->mt == 0)
         return br_because(
             why, "device %d lets a block have %d bytes of shared memory; the baseband beamformer needs %zu",
-            device, room, shared_bytes(1));
+            device, room, variant_for(1, d->makes, d->few).shared_bytes);
     d->groups = d->beam_tiles * static_cast<unsigned>(d->mt);
-    d->chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES);
-    const void *function = reinterpret_cast<const void *>(kernel_for(d->mt, d->makes));
-    int bytes = static_cast<int>(shared_bytes(d->mt));
+    d->chunks = static_cast<unsigned>((p->ndishes + DISHES - 1) / DISHES); /* 1 where they are few */
+    const void *function = reinterpret_cast<const void *>(d->way.function);
+    int bytes = static_cast<int>(d->way.shared_bytes);
     cudaError_t status = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (status == cudaSuccess)
         status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&together, function, THREADS, bytes);
@@ -126,10 +135,11 @@ extern "C" int br_baseband_cuda_create(struct br_baseband *plan, const struct br
     plan->device = d;
     plan->cuda = params->cuda;
     d->makes = params->integrate > 0 ? ending::POWERS : params->bits == 8 ? ending::BYTES : ending::NIBBLES;
+    d->few = d->makes == ending::NIBBLES && params->ndishes <= FEW;
     if (choose(d, params, why) != 0) return -1;
 
     size_t groups = params->weight_channels * params->npol * d->groups;
-    size_t weight_bytes = groups * d->chunks * STEPS * 2 * FRAGMENT,
+    size_t weight_bytes = groups * d->chunks * (d->few ? FEW : DISHES) / STEP * 2 * FRAGMENT,
            rounding_bytes = groups * ROWS * sizeof(int4);
     uint8_t *weights = static_cast<uint8_t *>(calloc(1, weight_bytes));
     int4 *rounding = static_cast<int4 *>(calloc(1, rounding_bytes));
@@ -241,9 +251,13 @@ extern "C" void br_baseband_cuda_launch(struct br_baseband *plan, const uint8_t 
         return;
     }
     w.tiles = static_cast<unsigned>(tiles);
-    unsigned blocks = tiles < static_cast<size_t>(d->blocks) ? w.tiles : static_cast<unsigned>(d->blocks);
-    kernel_for(d->mt, d->makes)<<<blocks, THREADS, shared_bytes(d->mt),
-                                  static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
+    unsigned blocks = tiles < static_cast<size_t>(d->blocks) ? w.tiles : static_cast<unsigned>(d->blocks),
+             pairs = static_cast<unsigned>(w.F * w.P);
+    w.step_beam = blocks % w.beam_tiles;
+    w.step_fp = blocks / w.beam_tiles % pairs;
+    w.step_time = blocks / w.beam_tiles / pairs;
+    d->way.function<<<blocks, THREADS, d->way.shared_bytes,
+                      static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w);
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the baseband beamformer");
 }
 

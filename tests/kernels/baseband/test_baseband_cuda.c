@@ -237,8 +237,8 @@ static void extremes(void **state)
     static const uint8_t fields[] = {0x88, 0x77, 0x87, 0x78, 0x08, 0x80};
     static const int8_t weights[][2] = {{127, 127},  {-127, -127}, {127, -127},
                                         {-127, 127}, {0, 127},     {-127, 0}};
-    static const size_t dishes[] = {1, 31, 512, 1024, 65536};
-    for (size_t k = 0; k < 5; k++)
+    static const size_t dishes[] = {1, 31, 64, 512, 1024, 65536};
+    for (size_t k = 0; k < sizeof dishes / sizeof *dishes; k++)
         for (size_t i = 0; i<36; i += dishes[k]> 1024 ? 5 : 1) {
             struct shape n = {.T = 2, .F = 1, .P = 1, .D = dishes[k], .B = 9, .WF = 1};
             uint8_t *e = malloc(n.T * n.D);

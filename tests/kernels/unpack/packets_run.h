@@ -27,6 +27,8 @@ static const struct packets_case packets_cases[] = {
     {"casm", "fi", {32, 12}, 3, 2, 70, 1, false, true, 64, 0, 10, AS_SENT},
     {"snap2", "fi", {96, 64}, 3, 2, 3, 1, false, true, 2, 0, 30, SOURCES_REVERSED},
     {"ata", "ftp", {12, 16, 2}, 5, 2, 3, 1, false, false, 2, 0, 10, AS_SENT},
+    {"ata_whole", "ftp", {13, 8, 2}, 20, 2, 7, 2, true, true, 3, 0, 10, AS_SENT},
+    {"snap2_long", "fi", {10, 64}, 11, 2, 45, 1, true, true, 43, 0, 20, SOURCES_REVERSED},
     {"dsa", "iftp", {3, 12, 2, 2}, 7, 1, 9, 1, false, true, 4, 2, 10, AS_SENT},
     {"shuffled", "fti", {5, 3, 7}, 3, 2, 3, 2, true, true, 1, 5, 25, SHUFFLED},
     {"odd", "tif", {3, 5, 3}, 1, 1, 4, 1, false, false, 4, 0, 50, SHUFFLED},

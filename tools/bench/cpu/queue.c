@@ -295,11 +295,7 @@ static double cost_of_waiting(struct bench *b, double seconds)
 
 int bench_queue(void)
 {
-    struct bench *b = calloc(1, sizeof *b);
-    if (b == NULL) {
-        fprintf(stderr, "bench queue: no memory\n");
-        return 1;
-    }
+    static struct bench bench, *b = &bench;
     int shorts = 0;
     double ours, theirs;
     b->frames = FRAMES;
@@ -336,6 +332,5 @@ int bench_queue(void)
         shorts++;
     }
     take_down(b);
-    free(b);
     return shorts;
 }

@@ -9,20 +9,6 @@
 namespace beamring::baseband
 {
 
-/* Bit i: time i of the thread's 8 exists and is not missing. */
-__device__ __forceinline__ unsigned find_live(const work &w, const place_in_work &at, int first_time)
-{
-    size_t channel = at.fp / static_cast<unsigned>(w.P);
-    int times = at.times(w);
-    unsigned live = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int t = first_time + i;
-        if (t < times && (w.valid == nullptr || w.valid[(at.time() + t) * w.F + channel])) live |= 1u << i;
-    }
-    return live;
-}
-
 /* A beam's 8 times as 16 bits each; `first`: those of the tile before this thread's. */
 __device__ __forceinline__ void store_words(const work &w, const place_in_work &at, size_t beam, int first,
                                             const unsigned (&words)[4])
@@ -154,7 +140,7 @@ template <int MT, ending END> __global__ void __launch_bounds__(THREADS, residen
         if (ahead.tile < w.tiles) load(sh.stages[now ^ 1], w, ahead);
         copy_async_commit();
 
-        multiply(sh.stages[now], (here.dishes(w) + STEP - 1) / STEP, re, im);
+        multiply(sh.stages[now], (here.dishes<DISHES>(w) + STEP - 1) / STEP, re, im);
         if (here.chunk + 1 == w.chunks) {
             if constexpr (END == ending::NIBBLES) {
                 round_sums(sh, w, here, re, im);

@@ -11,9 +11,9 @@
 enum {
     BR_TILE_TIMES = 128,
     BR_TILE_DISHES = 128, /* of a chunk */
+    BR_TILE_FEW = 64,     /* the same where all dishes are at most so many */
     BR_TILE_ROWS = 16,    /* beams of an MMA */
     BR_TILE_STEP = 32,    /* dishes of an MMA */
-    BR_TILE_STEPS = BR_TILE_DISHES / BR_TILE_STEP,
     BR_TILE_WARPS = 4,
     BR_TILE_THREADS = 32 * BR_TILE_WARPS,
     BR_TILE_WARP_TIMES = BR_TILE_TIMES / BR_TILE_WARPS,
@@ -24,24 +24,25 @@ enum {
     BR_TILE_LARGEST = 4     /* MT */
 };
 
-/* ---- the field: [TIMES][DISHES] bytes ---- */
+/* ---- the field: [TIMES][chunk] bytes; chunk: BR_TILE_DISHES or BR_TILE_FEW ---- */
 
-/* A thread's share of a copy in pieces of 16 bytes: 8 threads a row of 128. */
-static inline BR_HD int br_tile_copy_row(int thread, int pass)
+/* A thread's share of a copy of rows of `bytes` in pieces of 16. */
+static inline BR_HD int br_tile_copy_row(int bytes, int thread, int pass)
 {
-    return thread / 8 + pass * (BR_TILE_THREADS / 8);
+    return thread / (bytes / 16) + pass * (BR_TILE_THREADS / (bytes / 16));
 }
 
-static inline BR_HD int br_tile_copy_piece(int thread)
+static inline BR_HD int br_tile_copy_piece(int bytes, int thread)
 {
-    return thread % 8;
+    return thread % (bytes / 16);
 }
 
 /* Byte of a 16-byte piece in its row: half a warp reads two pieces each of rows t, t + 1, t +
  * 8 and t + 9 (t even) at once, and these are in different banks. */
-static inline BR_HD int br_tile_field_place(int row, int piece)
+static inline BR_HD int br_tile_field_place(int chunk, int row, int piece)
 {
-    return (piece ^ ((row & 1) << 1 | (row & 8) >> 1)) * 16;
+    int other = chunk == BR_TILE_FEW ? (row & 8) >> 2 : (row & 1) << 1 | (row & 8) >> 1;
+    return (piece ^ other) * 16;
 }
 
 /* The time that is column `column` of MMA `j` of those next to each other: so that a thread, which holds
@@ -59,12 +60,12 @@ static inline BR_HD int br_tile_dish(int k)
 }
 
 /* Byte in its row of the 8 dishes that a lane needs of a step. */
-static inline BR_HD int br_tile_field_read(int row, int step, int lane)
+static inline BR_HD int br_tile_field_read(int chunk, int row, int step, int lane)
 {
-    return br_tile_field_place(row, step * 2 + lane % 4 / 2) + lane % 2 * 8;
+    return br_tile_field_place(chunk, row, step * 2 + lane % 4 / 2) + lane % 2 * 8;
 }
 
-/* ---- weights: [MT][STEPS][2][FRAGMENT] bytes, in the order of the MMA's registers ---- */
+/* ---- weights: [MT][steps][2][FRAGMENT] bytes, in the order of the MMA's registers ---- */
 
 /* Byte of a weight in its fragment; reg and part as in fragments.h. */
 static inline BR_HD int br_tile_weight_place(int lane, int reg, int part)

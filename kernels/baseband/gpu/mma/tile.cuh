@@ -31,7 +31,7 @@ namespace beamring::baseband
 
 /* As in layout.h. */
 constexpr int TIMES = BR_TILE_TIMES, DISHES = BR_TILE_DISHES;
-constexpr int ROWS = BR_TILE_ROWS, STEP = BR_TILE_STEP, STEPS = BR_TILE_STEPS;
+constexpr int ROWS = BR_TILE_ROWS, STEP = BR_TILE_STEP, FEW = BR_TILE_FEW;
 constexpr int THREADS = BR_TILE_THREADS, COLUMNS = BR_TILE_COLUMNS, FRAGMENT = BR_TILE_FRAGMENT;
 constexpr int LARGEST = BR_TILE_LARGEST;
 constexpr int STAGES = 2;
@@ -43,14 +43,14 @@ constexpr int resident(int mt)
 }
 
 /* One chunk. */
-template <int MT> struct stage {
-    uint8_t field[TIMES][DISHES]; /* int4+4; 16-byte pieces of a row are at br_tile_field_place */
+template <int MT, int CHUNK> struct stage {
+    uint8_t field[TIMES][CHUNK]; /* int4+4; 16-byte pieces of a row are at br_tile_field_place */
     /* [16 beams][step][re, im], each in the order of the MMA's registers */
-    uint8_t weights[MT][STEPS][2][FRAGMENT];
+    uint8_t weights[MT][CHUNK / STEP][2][FRAGMENT];
 };
 
-template <int MT> struct shared {
-    stage<MT> stages[STAGES];
+template <int MT, class STAGE = stage<MT, DISHES>> struct shared {
+    STAGE stages[STAGES];
     uint8_t out[MT * ROWS * BR_TILE_OUT_ROW]; /* at br_tile_out_place */
     unsigned clamped[MT * ROWS];
 };
@@ -60,14 +60,16 @@ struct work {
     const uint8_t *e;       /* [T][F][P][D] */
     const uint8_t *valid;   /* [T][F] or NULL */
     const uint8_t *weights; /* [weight channel * P][16 beams][steps][re, im][FRAGMENT] */
-    const int4 *rounding;   /* [weight channel * P][16 beams][ROWS]: added to J_re, added to J_im, shift */
-    uint8_t *out;           /* [B][F][P][T] */
+    /* [weight channel * P][16 beams][ROWS]: added to J_re, added to J_im, shift, 2^-(shift + 8) as a float */
+    const int4 *rounding;
+    uint8_t *out;                        /* [B][F][P][T] */
     unsigned long long *clamped, *total; /* [B], [1] */
     size_t T, F, P, B, D;
     bool shared_weights;     /* one weight channel */
     bool wide_in, wide_out;  /* pieces of 16 bytes of e, of out, are aligned; of powers: sums of 16 samples */
-    unsigned chunks, groups; /* of 128 dishes; of 16 beams */
+    unsigned chunks, groups; /* of dishes; of 16 beams */
     unsigned beam_tiles, tiles;
+    unsigned step_time, step_fp, step_beam; /* from a block's tile to its next one */
 };
 
 /* The persistent loop over a block's chunks: tiles blockIdx.x, blockIdx.x + gridDim.x, ..., all chunks of
@@ -77,14 +79,6 @@ struct place_in_work {
     unsigned tile, chunk;
     unsigned time_tile, beam_tile, fp, wp; /* wp: whose weights */
 
-    __device__ __forceinline__ void find(const work &w)
-    {
-        unsigned rest = tile / w.beam_tiles, pairs = static_cast<unsigned>(w.F * w.P);
-        beam_tile = tile % w.beam_tiles;
-        time_tile = rest / pairs;
-        fp = rest % pairs;
-        wp = w.shared_weights ? fp % static_cast<unsigned>(w.P) : fp;
-    }
     __device__ __forceinline__ size_t time() const { return static_cast<size_t>(time_tile) * TIMES; }
     /* How many of the tile's times there are. */
     __device__ __forceinline__ int times(const work &w) const
@@ -92,71 +86,88 @@ struct place_in_work {
         return static_cast<int>(min(static_cast<size_t>(TIMES), w.T - time()));
     }
     /* How many dishes there are from the chunk's first on; at most the chunk's. */
-    __device__ __forceinline__ int dishes(const work &w) const
+    template <int CHUNK> __device__ __forceinline__ int dishes(const work &w) const
     {
-        return static_cast<int>(min(static_cast<size_t>(DISHES), w.D - static_cast<size_t>(chunk) * DISHES));
+        return static_cast<int>(min(static_cast<size_t>(CHUNK), w.D - static_cast<size_t>(chunk) * CHUNK));
     }
     __device__ __forceinline__ void start(const work &w)
     {
+        unsigned rest = blockIdx.x / w.beam_tiles, pairs = static_cast<unsigned>(w.F * w.P);
         tile = blockIdx.x;
         chunk = 0;
-        find(w);
+        beam_tile = tile % w.beam_tiles;
+        time_tile = rest / pairs;
+        fp = rest % pairs;
+        wp = w.shared_weights ? fp % static_cast<unsigned>(w.P) : fp;
     }
     __device__ __forceinline__ void advance(const work &w)
     {
         if (++chunk < w.chunks) return;
+        unsigned pairs = static_cast<unsigned>(w.F * w.P);
         chunk = 0;
         tile += gridDim.x;
-        if (tile < w.tiles) find(w);
+        time_tile += w.step_time, fp += w.step_fp, beam_tile += w.step_beam;
+        if (beam_tile >= w.beam_tiles) beam_tile -= w.beam_tiles, fp++;
+        if (fp >= pairs) fp -= pairs, time_tile++;
+        wp = w.shared_weights ? fp % static_cast<unsigned>(w.P) : fp;
     }
 };
 
 /* Starts the copies of one chunk. All threads take part. */
-template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work &w, const place_in_work &at)
+template <int MT, int CHUNK>
+__device__ __forceinline__ void load(stage<MT, CHUNK> &to, const work &w, const place_in_work &at)
 {
     /* e: shape (T, F P, D), contiguous
      * after the tile's, the chunk's and the thread's offsets: shape (TIMES, 16), strides (F P D, 1), fewer of
      * both at the ends */
-    int piece = br_tile_copy_piece(static_cast<int>(threadIdx.x));
-    int first_row = br_tile_copy_row(static_cast<int>(threadIdx.x), 0);
-    int times = at.times(w), dishes = at.dishes(w) - piece * 16; /* dishes: from this thread's piece on */
+    constexpr int PASS_ROWS = THREADS / (CHUNK / 16);
+    int piece = br_tile_copy_piece(CHUNK, static_cast<int>(threadIdx.x));
+    int first_row = br_tile_copy_row(CHUNK, static_cast<int>(threadIdx.x), 0);
+    int times = at.times(w), here = at.dishes<CHUNK>(w), dishes = here - piece * 16; /* from this piece on */
     size_t row_stride = w.F * w.P * w.D;
     const uint8_t *e =
-        w.e + (at.time() * w.F * w.P + at.fp) * w.D + static_cast<size_t>(at.chunk) * DISHES + piece * 16;
+        w.e + (at.time() * w.F * w.P + at.fp) * w.D + static_cast<size_t>(at.chunk) * CHUNK + piece * 16;
 
     if (w.wide_in) {
-        /* 8 threads read the 128 bytes of a row, a warp 4 rows. */
+        /* 8 threads read the 128 bytes of a row, a warp 4 rows; or 4 threads 64 bytes. */
         const uint8_t *from = e + first_row * row_stride;
+        if (times == TIMES && here == CHUNK) {
 #pragma unroll
-        for (int row = first_row; row < TIMES; row += THREADS / 8, from += THREADS / 8 * row_stride) {
-            bool inside = row < times && dishes > 0;
-            copy_async_16(to.field[row] + br_tile_field_place(row, piece), inside ? from : w.e, inside);
+            for (int row = first_row; row < first_row + TIMES;
+                 row += PASS_ROWS, from += PASS_ROWS * row_stride)
+                copy_async_16(to.field[row] + br_tile_field_place(CHUNK, row, piece), from, true);
+        } else {
+#pragma unroll 1
+            for (int row = first_row; row < TIMES; row += PASS_ROWS, from += PASS_ROWS * row_stride) {
+                bool inside = row < times && dishes > 0;
+                copy_async_16(to.field[row] + br_tile_field_place(CHUNK, row, piece), inside ? from : w.e,
+                              inside);
+            }
         }
     } else {
         /* Rows begin anywhere: byte by byte. Padding dishes become zero, as their weights are. */
 #pragma unroll 1
-        for (int row = first_row; row < TIMES; row += THREADS / 8) {
+        for (int row = first_row; row < TIMES; row += PASS_ROWS) {
             unsigned words[4] = {};
             if (row < times)
 #pragma unroll
                 for (int i = 0; i < 16; i++)
                     if (i < dishes)
                         words[i / 4] |= static_cast<unsigned>(e[row * row_stride + i]) << i % 4 * 8;
-            *reinterpret_cast<uint4 *>(to.field[row] + br_tile_field_place(row, piece)) =
+            *reinterpret_cast<uint4 *>(to.field[row] + br_tile_field_place(CHUNK, row, piece)) =
                 make_uint4(words[0], words[1], words[2], words[3]);
         }
     }
 
-    /* weights: shape (channels, groups, chunks, STEPS 2 FRAGMENT), contiguous
-     * after the tile's and the chunk's offsets: shape (MT, STEPS 2 FRAGMENT), strides
-     * (chunks STEPS 2 FRAGMENT, 1)
-     * All threads together copy 2 of the 4 steps of 16 beams at a time, the second 2 only where there are
-     * such dishes. */
-    constexpr int BYTES = STEPS * 2 * FRAGMENT, PASS = THREADS * 16;
-    static_assert(BYTES == 2 * PASS, "two passes of the block copy one group");
+    /* weights: shape (channels, groups, chunks, BYTES), contiguous
+     * after the tile's and the chunk's offsets: shape (MT, BYTES), strides (chunks BYTES, 1)
+     * All threads together copy 2 steps of 16 beams at a time, the second 2 only where there are such
+     * dishes. */
+    constexpr int BYTES = CHUNK / STEP * 2 * FRAGMENT, PASS = THREADS * 16;
+    static_assert(PASS == 2 * 2 * FRAGMENT && BYTES <= 2 * PASS, "a pass of the block copies two steps");
     size_t group = static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * MT;
     const uint8_t *weights = w.weights + (group * w.chunks + at.chunk) * BYTES + threadIdx.x * 16;
-    bool both = at.dishes(w) > DISHES / 2;
+    bool both = CHUNK > 2 * STEP && here > 2 * STEP;
 #pragma unroll
     for (int i = 0; i < MT; i++) {
         uint8_t *target = &to.weights[i][0][0][0] + threadIdx.x * 16;
@@ -170,8 +181,8 @@ template <int MT> __device__ __forceinline__ void load(stage<MT> &to, const work
  *   re, im [m][j][r]  register: m1 m0 <-> beam5 beam4, j1 j0 <-> time2 time1, r1 r0 <-> beam3 time0
  *                     thread:   t4 t3 t2 t1 t0 <-> beam2 beam1 beam0 time4 time3
  *                     warp:     w1 w0 <-> time6 time5 */
-template <int MT>
-__device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (&re)[MT][COLUMNS][4],
+template <int MT, int CHUNK>
+__device__ __forceinline__ void multiply(const stage<MT, CHUNK> &from, int steps, int (&re)[MT][COLUMNS][4],
                                          int (&im)[MT][COLUMNS][4])
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -187,7 +198,7 @@ __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (
         unsigned e_re[COLUMNS][2], e_im[COLUMNS][2], e_not_im[COLUMNS][2];
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
-            const uint8_t *dishes = from.field[row + 2 * j] + br_tile_field_read(row, step, lane);
+            const uint8_t *dishes = from.field[row + 2 * j] + br_tile_field_read(CHUNK, row, step, lane);
             uint2 packed = *reinterpret_cast<const uint2 *>(dishes);
             e_re[j][0] = int4x4_re16(packed.x);
             e_re[j][1] = int4x4_re16(packed.y);
@@ -215,6 +226,21 @@ __device__ __forceinline__ void multiply(const stage<MT> &from, int steps, int (
     }
 }
 
+/* Bit i: time i of the thread's 8 exists and is not missing. */
+__device__ __forceinline__ unsigned find_live(const work &w, const place_in_work &at, int first_time)
+{
+    if (w.valid == nullptr && first_time + 8 <= at.times(w)) return 255;
+    size_t channel = at.fp / static_cast<unsigned>(w.P);
+    int times = at.times(w);
+    unsigned live = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int t = first_time + i;
+        if (t < times && (w.valid == nullptr || w.valid[(at.time() + t) * w.F + channel])) live |= 1u << i;
+    }
+    return live;
+}
+
 __device__ __forceinline__ int round_and_clamp(int sum16, int added, int shift, bool counts,
                                                unsigned &clamped)
 {
@@ -230,15 +256,7 @@ __device__ __forceinline__ void round_sums(shared<MT> &sh, const work &w, const 
 {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     int first_time = br_tile_first_time(warp, lane); /* of this thread's 8 in the tile */
-
-    size_t channel = at.fp / static_cast<unsigned>(w.P);
-    int times = at.times(w);
-    unsigned live = 0; /* bit i: time i of the 8 exists and is not missing */
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int t = first_time + i;
-        if (t < times && (w.valid == nullptr || w.valid[(at.time() + t) * w.F + channel])) live |= 1u << i;
-    }
+    unsigned live = find_live(w, at, first_time);
     /* rounding: shape (channels, groups, ROWS) -> after the tile's offset: shape (MT ROWS,), contiguous */
     const int4 *rounding =
         w.rounding + (static_cast<size_t>(at.wp) * w.groups + static_cast<size_t>(at.beam_tile) * MT) * ROWS;
@@ -273,8 +291,8 @@ __device__ __forceinline__ void round_sums(shared<MT> &sh, const work &w, const 
 
 /* Counts from shared to global memory. They are integers: the order in which blocks add them does not
  * matter. */
-template <int MT>
-__device__ __forceinline__ void store_counts(shared<MT> &sh, const work &w, size_t first_beam)
+template <int MT, class STAGE>
+__device__ __forceinline__ void store_counts(shared<MT, STAGE> &sh, const work &w, size_t first_beam)
 {
     constexpr int BEAMS = MT * ROWS;
     unsigned clamped = 0;
@@ -289,8 +307,8 @@ __device__ __forceinline__ void store_counts(shared<MT> &sh, const work &w, size
 }
 
 /* Bytes and counts from shared to global memory. */
-template <int MT>
-__device__ __forceinline__ void store(shared<MT> &sh, const work &w, const place_in_work &at)
+template <int MT, class STAGE>
+__device__ __forceinline__ void store(shared<MT, STAGE> &sh, const work &w, const place_in_work &at)
 {
     constexpr int BEAMS = MT * ROWS;
     static_assert(BEAMS <= THREADS, "a thread for each beam's count");
@@ -304,8 +322,9 @@ __device__ __forceinline__ void store(shared<MT> &sh, const work &w, const place
 
     if (w.wide_out) {
         /* 8 threads write the 128 bytes of a beam. */
-        int piece = br_tile_copy_piece(static_cast<int>(threadIdx.x)) * 16;
-        for (int beam = br_tile_copy_row(static_cast<int>(threadIdx.x), 0); beam < beams; beam += THREADS / 8)
+        int piece = br_tile_copy_piece(TIMES, static_cast<int>(threadIdx.x)) * 16;
+        for (int beam = br_tile_copy_row(TIMES, static_cast<int>(threadIdx.x), 0); beam < beams;
+             beam += THREADS / (TIMES / 16))
             if (piece < times)
                 *reinterpret_cast<uint4 *>(out + beam * row_stride + piece) =
                     *reinterpret_cast<uint4 *>(&sh.out[br_tile_out_place(beam, piece)]);

@@ -1,44 +1,21 @@
 /* round.cuh - the beamformer on Hopper, the epilogue: sums are rounded, clamped, counted, and stored as bytes
- * in shared memory.
- *
- * Rounding: J + 8 = floor(sum / 2^s + 8.5), clamped to [0, 16] so that 0 and 16 are the values that a
- * nibble does not hold. Sums of up to 8192 dishes are exact in float32 (16 sum has at most 24 significant
- * bits), so that is two fused multiply-adds that round down: one into [0, 1], which the hardware clamps
- * to, one that moves 16 times that to the low bits. */
+ * in shared memory. float32 holds sums of up to 8192 dishes: 16 sum has at most 24 significant bits. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_ROUND_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_ROUND_CUH
 
+#include "kernels/baseband/gpu/ending.cuh"
 #include "kernels/baseband/gpu/wgmma/loads.cuh"
 
 namespace beamring::baseband::hopper
 {
 
-constexpr unsigned ONES = 0x01010101u;
-
-/* u + 15 in the low bits, u = clamp(floor(sum / 2^s + 8.5), 0, 16), sum = sum16 / 16, scale = 2^-(s + 8).
- * Above them are the bits of 2^23 (+ `more`) as a float. */
-__device__ __forceinline__ unsigned rounded(int sum16, float scale, float more)
-{
-    float share, moved;
-    asm("fma.rm.sat.f32 %0, %1, %2, %3;\n"
-        : "=f"(share)
-        : "f"(__int2float_rn(sum16)), "f"(scale), "f"(8.5f / 16));
-    asm("fma.rm.f32 %0, %1, %2, %3;\n" : "=f"(moved) : "f"(share), "f"(16.0f), "f"(8388608.0f + 15 + more));
-    return __float_as_uint(moved);
-}
-
-/* Four sums to four values: v = u clamped to [1, 15], in the high nibble of its byte. `whole`: 16 in the byte
- * of each value that was not clamped. The high bits of the first float's are taken away by what is added to
- * the last one. */
+/* Four sums to four values, see to_nibbles. */
 __device__ __forceinline__ unsigned quantize(const int (&sum16)[4], float scale01, float scale23,
                                              unsigned &whole)
 {
-    unsigned bytes = rounded(sum16[0], scale01, 0) + (rounded(sum16[1], scale01, 0) << 8) +
-                     (rounded(sum16[2], scale23, 0) << 16) + (rounded(sum16[3], scale23, 256 - 0x4b) << 24);
-    /* a byte: u + 15.  low nibble 15: clamped, bit 4 not set: clamped from below */
-    unsigned low = bytes & 0x0f * ONES, next = low + ONES, below = ~bytes & 0x10 * ONES;
-    whole = ~next & 0x10 * ONES;
-    return low * 16 + (whole - below * 14);
+    const float sums[4] = {__int2float_rn(sum16[0]), __int2float_rn(sum16[1]), __int2float_rn(sum16[2]),
+                           __int2float_rn(sum16[3])};
+    return to_nibbles(round_four(sums, scale01, scale23, 8.5f / 16), whole);
 }
 
 /* A warpgroup's sums of a piece: 64 MT times of a tile, BEAMS beams. */
@@ -99,9 +76,7 @@ template <class V> struct rounding {
                     whole[2 * j + e] = __dp4a(not_clamped, live, whole[2 * j + e]);
                     unsigned im = quantize(im4, one, one, not_clamped);
                     whole[2 * j + e] = __dp4a(not_clamped, live, whole[2 * j + e]);
-                    /* v to two's complement: its top bit changes; a missing sample becomes (-8, -8) */
-                    *reinterpret_cast<unsigned *>(place[e] + j * 8 * TIMES) =
-                        ((im ^ re >> 4) & keep) ^ 0x88 * ONES;
+                    *reinterpret_cast<unsigned *>(place[e] + j * 8 * TIMES) = to_int4(re, im, keep);
                 }
             } else {
                 constexpr int IM = V::BEAMS / 2;
@@ -115,7 +90,7 @@ template <class V> struct rounding {
                 unsigned im = quantize(im4, s.x, s.y, not_clamped);
                 whole[2 * j] = __dp4a(not_clamped, live & 0xffff, whole[2 * j]);
                 whole[2 * j + 1] = __dp4a(not_clamped, live & 0xffff0000, whole[2 * j + 1]);
-                unsigned bytes = ((im ^ re >> 4) & keep) ^ 0x88 * ONES;
+                unsigned bytes = to_int4(re, im, keep);
                 *reinterpret_cast<uint16_t *>(place[0] + j * 8 * TIMES) = static_cast<uint16_t>(bytes);
                 *reinterpret_cast<uint16_t *>(place[1] + j * 8 * TIMES) = static_cast<uint16_t>(bytes >> 16);
             }

@@ -17,12 +17,19 @@ static inline BR_HD unsigned unpack_pitch(unsigned run_bytes)
     return (run_bytes + 15) / 16 * 16 + 16;
 }
 
+/* Bytes to the first row of a source. Sources 4, 8, 12, ... further are in banks 4, 8, 12, ... further than
+ * multiples of `pitch` alone would be: threads that gather byte by byte read sources 4 apart at once. */
+static inline BR_HD unsigned unpack_source(unsigned source, unsigned outer, unsigned pitch)
+{
+    return source * outer * pitch + source / 4 * 16;
+}
+
 /* Where byte `at` of a packet stands, counted from channel 0 of the tile: at / outer_bytes is the row in
  * the packet. */
 static inline BR_HD unsigned unpack_place(unsigned source, unsigned outer, unsigned outer_bytes,
                                           unsigned pitch, unsigned at)
 {
-    return (source * outer + at / outer_bytes) * pitch + at % outer_bytes;
+    return unpack_source(source, outer, pitch) + at / outer_bytes * pitch + at % outer_bytes;
 }
 
 #endif
