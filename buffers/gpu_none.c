@@ -121,10 +121,10 @@ int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_st
     return none(error);
 }
 
-int br_gpu_move_rows(const struct br_rows *rows, unsigned n, const struct br_gpu_stream *stream,
+int br_gpu_move_rows(const struct br_rows *rows, unsigned n, bool beside, const struct br_gpu_stream *stream,
                      struct br_error *error)
 {
-    (void)rows, (void)n, (void)stream;
+    (void)rows, (void)n, (void)beside, (void)stream;
     return none(error);
 }
 

@@ -1,11 +1,14 @@
 /* gpu_rows.cu - copies of rows within a device by its multiprocessors. A copy engine would do, but slowly
  * for many short rows, and it is busy with whole frames on their way to and from the host. A launch makes
- * several copies: it takes the host as long as one of them takes the device. */
+ * several copies: it takes the host as long as one of them takes the device.
+ *
+ * Beside a transfer between GPUs they get BESIDE_BLOCKS: copies that fill the GPU take the memory from the
+ * transfer's few blocks, which then stand still until the copies are done. */
 #include "buffers/gpu.h"
 
 #include <cuda_runtime.h>
 
-enum { MOST = 32, THREADS = 256, AT_ONCE = 4, PIECE = 4096, MOST_BLOCKS = 2048 };
+enum { MOST = 32, THREADS = 256, AT_ONCE = 4, PIECE = 4096, MOST_BLOCKS = 4096, BESIDE_BLOCKS = 48 };
 
 /* Pitches, width and all bytes together are in units of the type that is copied. Threads stand 2^across in
  * a row, and the others in the rows below. */
@@ -13,7 +16,7 @@ struct part {
     void *to;
     const void *from;
     size_t to_pitch, from_pitch, width, rows, all;
-    unsigned across;
+    unsigned across, blocks, end; /* of its blocks: the one behind its last */
 };
 
 struct parts {
@@ -23,12 +26,14 @@ struct parts {
 template <typename T>
 static __global__ __launch_bounds__(THREADS) void move_rows(const __grid_constant__ struct parts parts)
 {
-    const struct part &p = parts.of[blockIdx.y];
+    unsigned k = 0;
+    while (blockIdx.x >= parts.of[k].end) k++;
+    const struct part &p = parts.of[k];
     T *to = static_cast<T *>(p.to);
     const T *from = static_cast<const T *>(p.from);
-    const size_t step = static_cast<size_t>(gridDim.x) * (THREADS >> p.across);
-    for (size_t row = blockIdx.x * (THREADS >> p.across) + (threadIdx.x >> p.across); row < p.rows;
-         row += AT_ONCE * step)
+    const size_t step = static_cast<size_t>(p.blocks) * (THREADS >> p.across);
+    for (size_t row = (blockIdx.x + p.blocks - p.end) * (THREADS >> p.across) + (threadIdx.x >> p.across);
+         row < p.rows; row += AT_ONCE * step)
         for (size_t i = threadIdx.x & ((1u << p.across) - 1); i < p.width; i += size_t{1} << p.across) {
             T value[AT_ONCE];
 #pragma unroll
@@ -45,8 +50,8 @@ static __global__ __launch_bounds__(THREADS) void move_rows(const __grid_constan
 /* In units of `unit` bytes. What lies in one piece at both ends is cut into rows. */
 static struct part part_of(const struct br_rows &r, size_t unit)
 {
-    struct part p = {r.to,           r.from, r.to_pitch / unit,       r.from_pitch / unit,
-                     r.width / unit, r.rows, r.width / unit * r.rows, 0};
+    struct part p = {r.to,           r.from, r.to_pitch / unit,      r.from_pitch / unit,
+                     r.width / unit, r.rows, r.width / unit * r.rows};
     if (p.rows == 1 || (p.to_pitch == p.width && p.from_pitch == p.width)) {
         p.to_pitch = p.from_pitch = p.width = PIECE / unit;
         p.rows = (p.all + p.width - 1) / p.width;
@@ -55,22 +60,26 @@ static struct part part_of(const struct br_rows &r, size_t unit)
     return p;
 }
 
-template <typename T> static void launch(const struct br_rows *rows, unsigned n, void *stream)
+template <typename T> static void launch(const struct br_rows *rows, unsigned n, size_t most, void *stream)
 {
     struct parts parts = {};
-    size_t blocks = 1;
+    size_t all = 0;
+    unsigned blocks = 0;
+    for (unsigned k = 0; k < n; k++) all += (parts.of[k] = part_of(rows[k], sizeof(T))).all;
     for (unsigned k = 0; k < n; k++) {
-        const struct part p = parts.of[k] = part_of(rows[k], sizeof(T));
+        struct part &p = parts.of[k];
         const size_t wanted = (p.rows - 1) / (AT_ONCE * (THREADS >> p.across)) + 1;
-        if (wanted > blocks) blocks = wanted;
+        const size_t share = (most * p.all - 1) / all + 1;
+        p.blocks = static_cast<unsigned>(wanted < share ? wanted : share);
+        p.end = blocks += p.blocks;
     }
-    const dim3 grid(static_cast<unsigned>(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), n);
-    move_rows<T><<<grid, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(parts);
+    move_rows<T><<<blocks, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(parts);
 }
 
-extern "C" int br_gpu_move_rows(const struct br_rows *rows, unsigned n, const struct br_gpu_stream *stream,
-                                struct br_error *error)
+extern "C" int br_gpu_move_rows(const struct br_rows *rows, unsigned n, bool beside,
+                                const struct br_gpu_stream *stream, struct br_error *error)
 {
+    const size_t most = beside ? BESIDE_BLOCKS : MOST_BLOCKS;
     for (unsigned at = 0, count; at < n; at += count) {
         uintptr_t all = 0;
         struct br_rows some[MOST];
@@ -84,11 +93,11 @@ extern "C" int br_gpu_move_rows(const struct br_rows *rows, unsigned n, const st
         }
         if (left == 0) continue;
         if (all % 16 == 0)
-            launch<uint4>(some, left, stream->handle);
+            launch<uint4>(some, left, most, stream->handle);
         else if (all % 4 == 0)
-            launch<unsigned>(some, left, stream->handle);
+            launch<unsigned>(some, left, most, stream->handle);
         else
-            launch<unsigned char>(some, left, stream->handle);
+            launch<unsigned char>(some, left, most, stream->handle);
     }
     return br_gpu_last_error(error);
 }

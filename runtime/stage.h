@@ -233,7 +233,8 @@ BR_API void *br_stage_stream(const struct br_stage *stage);
  * frames: at once on the CPU, in order with its stream on a GPU. Rows must not overlap. Returns a status. */
 BR_API int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from,
                               size_t from_pitch, size_t width, size_t rows);
-/* `n` such copies in one go, on a GPU in a launch for each 32; none reads what another one writes. */
+/* `n` such copies in one go, on a GPU in a launch for each 32; none reads what another one writes. There they
+ * leave most of the GPU to what runs beside them, such as a transfer between GPUs. */
 BR_API int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsigned n);
 BR_API int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width,
                              size_t rows);

@@ -5,7 +5,6 @@
 #include "formats/pieces/extents.h"
 #include "formats/pieces/reading.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

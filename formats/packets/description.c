@@ -5,7 +5,6 @@
 #include "runtime/config/config.h"
 
 #include <limits.h>
-#include <math.h>
 #include <string.h>
 
 /* The keys as they stand in YAML. */

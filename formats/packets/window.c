@@ -30,6 +30,8 @@ int window_make(struct window *w, const struct packet_description *packet, const
     size_t n = layout->nsources;
     *w = (struct window){.packet = packet, .layout = layout, .nopen = nopen, .nthreads = nthreads};
     atomic_init(&w->base, -1);
+    atomic_init(&w->from, INT64_MAX);
+    atomic_init(&w->lacking, WINDOW_NO_FRAME);
     atomic_init(&w->near, (int64_t)(packet->sequence_period / 2));
     if (packet->sequence_period > INT64_MAX ||
         __builtin_mul_overflow((int64_t)packet->sequence_period, packet->sequence_samples, &w->period))
@@ -43,11 +45,12 @@ int window_make(struct window *w, const struct packet_description *packet, const
     w->live = calloc(n, sizeof *w->live);
     w->missing = calloc(n, sizeof *w->missing);
     w->together = calloc(n, sizeof *w->together);
+    w->disowned = calloc(n, sizeof *w->disowned);
     w->share = calloc(layout->nstreams, sizeof *w->share);
     w->absent = calloc(n, sizeof *w->absent);
     bool good = w->wake >= 0 && w->source_slot != NULL && w->stream_slot != NULL && w->thread != NULL &&
                 w->source != NULL && w->seen != NULL && w->live != NULL && w->missing != NULL &&
-                w->together != NULL && w->share != NULL && w->absent != NULL;
+                w->together != NULL && w->disowned != NULL && w->share != NULL && w->absent != NULL;
     for (unsigned k = 0; good && k < nopen; k++) {
         atomic_init(&w->open[k].number, -1);
         w->open[k].absent = calloc(n, sizeof *w->open[k].absent);
@@ -64,6 +67,8 @@ int window_make(struct window *w, const struct packet_description *packet, const
     }
     for (size_t i = 0; good && i < n; i++) {
         atomic_init(&w->source[i].latest, INT64_MIN);
+        atomic_init(&w->source[i].elsewhere, INT64_MIN);
+        atomic_init(&w->source[i].doubtful, INT64_MAX);
         atomic_init(&w->source[i].since, layout->absent[i]);
         w->absent[i] = layout->absent[i];
     }
@@ -87,6 +92,7 @@ void window_free(struct window *w)
     free(w->live);
     free(w->missing);
     free(w->together);
+    free(w->disowned);
     free(w->share);
     *w = (struct window){.wake = -1};
 }
@@ -118,13 +124,29 @@ static inline int32_t slot_of(const int32_t *slots, int64_t id)
     return id >= 0 && id < PACKET_MAX_IDS ? slots[id] : -1;
 }
 
-static void note_stray(struct window_source *source, bool stray)
+/* A vote for what most packets say: one for `at` or, as it is `far` from there, against it. */
+static bool vote(struct window_source *source, _Atomic int64_t *at, int64_t sample, int64_t far)
 {
-    uint32_t n = atomic_load_explicit(&source->strays, memory_order_relaxed);
-    if (stray)
-        atomic_store_explicit(&source->strays, n < UINT32_MAX ? n + 1 : n, memory_order_relaxed);
-    else if (n > 0)
-        atomic_store_explicit(&source->strays, 0, memory_order_relaxed);
+    uint32_t n = atomic_load_explicit(&source->votes, memory_order_relaxed);
+    bool same = n == 0 || llabs(sample - atomic_load_explicit(at, memory_order_relaxed)) <= far;
+    if (n < (same ? WINDOW_MOST_VOTES : UINT32_MAX))
+        atomic_store_explicit(&source->votes, same ? n + 1 : n - 1, memory_order_relaxed);
+    if (same) atomic_store_explicit(at, sample, memory_order_relaxed);
+    return same;
+}
+
+/* A packet near the open frames is where its source was, and against its being elsewhere. False where that
+ * source is elsewhere by most of its packets: then this one is none of its. */
+static bool is_where_it_was(struct window_source *source, int64_t sample)
+{
+    uint32_t n = atomic_load_explicit(&source->votes, memory_order_relaxed);
+    int64_t doubtful = atomic_load_explicit(&source->doubtful, memory_order_relaxed);
+    if (n > 0) atomic_store_explicit(&source->votes, n - 1, memory_order_relaxed);
+    if (n >= WINDOW_JUMP_PACKETS) return false;
+    if (n == 0 ? doubtful != INT64_MAX : sample < doubtful)
+        atomic_store_explicit(&source->doubtful, n == 0 ? INT64_MAX : sample, memory_order_relaxed);
+    atomic_store_explicit(&source->latest, sample, memory_order_relaxed);
+    return true;
 }
 
 /* The memory of frame `number`, which is open, or NULL. The number first: when it is this frame's, so is the
@@ -191,6 +213,13 @@ static enum window_reason sample_of(const struct window *w, const struct window_
     return WINDOW_ACCEPTED;
 }
 
+/* The first frame lies ahead of the sources, which come from there. */
+static bool is_awaited(const struct window *w, int64_t base, int64_t sample)
+{
+    return base == atomic_load_explicit(&w->begun, memory_order_relaxed) &&
+           sample >= atomic_load_explicit(&w->from, memory_order_relaxed) - w->far;
+}
+
 enum window_reason window_packet(struct window *w, struct window_thread *thread, const uint8_t *bytes,
                                  size_t length)
 {
@@ -214,23 +243,29 @@ enum window_reason window_packet(struct window *w, struct window_thread *thread,
     if (data != NULL ? open->absent[from] : absent_in(s, number))
         return count(thread, source, WINDOW_FOREIGN);
     if (can != WINDOW_ACCEPTED) return count(thread, source, can);
-    atomic_store_explicit(&s->latest, sample, memory_order_relaxed);
     thread->sample = sample;
     thread->from = source;
     thread->slot = source * l->nstreams + (size_t)stream;
-    if (thread->base < 0) return count(thread, source, WINDOW_EARLY);
+    if (thread->base < 0) {
+        if (!vote(s, &s->latest, sample, w->far))
+            atomic_store_explicit(&s->elsewhere, sample, memory_order_relaxed);
+        return count(thread, source, WINDOW_EARLY);
+    }
     int64_t in_frame = sample % frame_samples, begin = thread->base * frame_samples;
     int64_t beyond = sample - begin - (int64_t)w->nopen * frame_samples;
-    bool stray = begin - sample > w->far || beyond >= w->far;
-    note_stray(s, stray);
-    if (stray) return count(thread, source, WINDOW_STRAY);
+    bool far = beyond >= w->far || (begin - sample > w->far && !is_awaited(w, thread->base, sample));
+    if (far) vote(s, &s->elsewhere, sample, w->far);
+    if (far || !is_where_it_was(s, sample)) return count(thread, source, WINDOW_STRAY);
     if (verdict == PACKET_FLAGGED) return count(thread, source, WINDOW_FLAGGED);
     if (ahead < 0) {
         bool before = number < atomic_load_explicit(&w->begun, memory_order_relaxed);
         return count(thread, source, before ? WINDOW_EARLY : WINDOW_LATE);
     }
     if (ahead > 1 || (ahead == 1 && in_frame >= w->hold)) ask_to_close(w);
-    if (data == NULL) return w->keeps_ahead ? WINDOW_NO_FRAME : count(thread, source, WINDOW_NO_FRAME);
+    if (data == NULL && w->keeps_ahead) return WINDOW_NO_FRAME;
+    if (data == NULL)
+        return count(thread, source,
+                     (enum window_reason)atomic_load_explicit(&w->lacking, memory_order_relaxed));
     size_t block = (size_t)in_frame / l->packet_samples;
     return count(thread, source, place(w, thread, number, block, thread->slot, data, header.payload));
 }
@@ -247,7 +282,9 @@ uint64_t window_count(const struct window *w, size_t source, enum window_reason 
     uint64_t sum = 0;
     for (unsigned i = 0; i < w->nthreads; i++)
         sum += atomic_load_explicit(&w->thread[i].count[source][reason], memory_order_relaxed);
-    if (source < w->layout->nsources && reason == WINDOW_ACCEPTED) sum -= w->together[source];
+    if (source < w->layout->nsources && reason == WINDOW_ACCEPTED)
+        sum -= w->together[source] + w->disowned[source];
+    if (source < w->layout->nsources && reason == WINDOW_STRAY) sum += w->disowned[source];
     if (source < w->layout->nsources && reason == WINDOW_DUPLICATE) sum += w->together[source];
     return sum;
 }
@@ -285,7 +322,11 @@ void window_wait(struct window *w, int ms)
 
 void window_begin(struct window *w, int64_t first)
 {
-    for (size_t s = 0; s < w->layout->nsources; s++) atomic_store(&w->source[s].strays, 0);
+    for (size_t s = 0; s < w->layout->nsources; s++) {
+        atomic_store(&w->source[s].votes, 0);
+        atomic_store(&w->source[s].doubtful, INT64_MAX);
+    }
+    w->disowns = false;
     atomic_store(&w->begun, first);
     set_base(w, first);
 }
@@ -342,6 +383,22 @@ static void join_receipts(struct window *w, int64_t number, uint8_t *receipt)
     }
 }
 
+/* Sources have jumped: what was taken since they began to be elsewhere is somebody else's. */
+static void leave_out_doubtful(struct window *w, const struct br_frame *frame)
+{
+    const struct packet_layout *l = w->layout;
+    for (size_t s = 0; s < l->nsources; s++)
+        for (size_t b = 0; b < l->nblocks; b++) {
+            uint8_t *receipt = (uint8_t *)frame->side + b * l->receipt_bytes;
+            if ((int64_t)(frame->first + b * l->packet_samples) < atomic_load(&w->source[s].doubtful))
+                continue;
+            for (size_t k = s * l->nstreams; k < (s + 1) * l->nstreams; k++) {
+                w->disowned[s] += has_packet(receipt, k);
+                receipt[k / 8] &= (uint8_t) ~(1u << k % 8);
+            }
+        }
+}
+
 /* Counts what is missing of a frame in which some sources are absent, and writes the share of the inputs that
  * came: blocks x packet_samples rows. */
 static void set_validity(struct window *w, const struct br_stream *stream, struct br_frame *frame,
@@ -393,6 +450,7 @@ struct br_frame *window_close(struct window *w, const struct br_stream *stream)
     frame->first = (uint64_t)number * w->layout->frame_samples;
     frame->samples = w->layout->frame_samples;
     join_receipts(w, number, frame->side);
+    if (w->disowns) leave_out_doubtful(w, frame);
     set_validity(w, stream, frame, open->absent);
     return frame;
 }

@@ -12,8 +12,8 @@
  * (sample_clock.h knows). From then on the counter may start again. One header may lie, so nothing moves by
  * what one packet says:
  * the oldest frame is closed when most of the sources that send are past its end by `hold` samples,
- * and a jump is believed when most of them have sent several packets in a row that are far from the
- * open frames.
+ * and a jump is believed when of most of them several packets more were at one place far from the open
+ * frames than were not.
  *
  * WHO IS EXPECTED. The layout says which sources are absent at first, and window_expect with which frame that
  * changes. The packets that are taken and expected in a frame depend on the frame alone: it keeps the flags
@@ -29,6 +29,8 @@
 #include <stdatomic.h>
 
 enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
+/* So many votes of a source are a majority, and no more than MOST_VOTES are counted: it may come back. */
+enum { WINDOW_JUMP_PACKETS = 4, WINDOW_MOST_VOTES = 6 };
 
 /* Where a packet was counted: exactly one for each. X(NAME, name, text) */
 #define WINDOW_REASONS(X)                                                                                    \
@@ -40,6 +42,7 @@ enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
     X(FLAGGED, "flagged", "the sender said that the data are bad")                                           \
     X(STRAY, "stray", "their sequence number was far from the others'")                                      \
     X(NO_FRAME, "no_frame", "there was no free frame: a later stage is too slow")                            \
+    X(BEHIND, "behind", "frames were free, and capture's own thread was not run in time to take them")       \
     X(EARLY, "early", "they came before the first frame began")
 enum window_reason {
 #define WINDOW_REASON(NAME, name, text) WINDOW_##NAME,
@@ -60,9 +63,15 @@ struct window_thread {
     char room[64];                 /* keeps threads' counters out of each other's cache lines */
 };
 
+/* Where a source is goes by majority: another F-engine may send with the same ids. */
 struct window_source {
-    _Atomic int64_t latest;  /* first sample of its latest packet; INT64_MIN: none yet */
-    _Atomic uint32_t strays; /* packets far from the open frames, since the last one that was not */
+    /* First sample of its latest packet near the open frames (before the first frame: where most of its
+     * packets were); INT64_MIN: none yet */
+    _Atomic int64_t latest;
+    _Atomic int64_t elsewhere; /* of its latest packet far from there; INT64_MIN: none yet */
+    /* By how many more packets were at `elsewhere` (before the first frame: at `latest`) than were not */
+    _Atomic uint32_t votes;
+    _Atomic int64_t doubtful; /* first sample of those taken since that vote began; INT64_MAX: none */
     /* 2 x the first frame in which it is as it is now, and 1 more if that is absent; in frames before that it
      * was the other way round */
     _Atomic int64_t since;
@@ -73,14 +82,16 @@ struct window {
     const struct packet_layout *layout;
     int32_t *source_slot, *stream_slot; /* [PACKET_MAX_IDS] or -1 */
     unsigned nopen, nthreads;
-    int64_t hold, far; /* samples */
-    int64_t period;    /* samples after which the counter starts again; 0: never */
-    bool keeps_ahead;  /* a packet for which there is no frame is not counted: who fills offers it again */
+    int64_t hold, far;   /* samples */
+    int64_t period;      /* samples after which the counter starts again; 0: never */
+    bool keeps_ahead;    /* a packet for which there is no frame is not counted: who fills offers it again */
+    _Atomic int lacking; /* why an open frame has no memory, an enum window_reason; NO_FRAME at first */
     struct window_thread *thread; /* [nthreads] */
     struct window_source *source; /* [nsources] */
 
     _Atomic int64_t base;  /* number of the oldest open frame; < 0: nothing is taken yet */
     _Atomic int64_t begun; /* the first frame, at the beginning or after a jump */
+    _Atomic int64_t from;  /* after a jump: the sample from which the sources go on to the first frame */
     _Atomic int64_t near;  /* an unwrapped counter near the open frames; before them, half a period */
     _Atomic int64_t shift;
     struct window_open {
@@ -97,8 +108,10 @@ struct window {
     bool *live;          /* [nsources] */
     uint64_t *missing;   /* [nsources] packets of published frames that are not there */
     uint64_t
-        *together;  /* [nsources] packets that two threads took, and counted as accepted, at the same time */
-    uint8_t *share; /* [nstreams] of one block */
+        *together; /* [nsources] packets that two threads took, and counted as accepted, at the same time */
+    uint64_t *disowned; /* [nsources] doubtful packets that were taken out of a frame again: strays */
+    bool disowns;       /* sources have jumped: what is doubtful is taken out of frames that are closed now */
+    uint8_t *share;     /* [nstreams] of one block */
 };
 
 /* Errors: BR_E_NO_MEMORY. window_free in any case. */
@@ -123,6 +136,10 @@ void window_wait(struct window *window, int ms);
 /* Where the sources are: the sample that most of those that send have reached (the median of their
  * latest packets). False when fewer than `least` have sent anything. */
 bool window_position(const struct window *window, size_t least, int64_t *sample);
+
+/* Before the first frame: whether a source has sent, and all its packets agree where it is, or several more
+ * do than do not. */
+bool window_is_sure(const struct window *window, size_t source);
 
 /* Sources that sent since the last call. */
 size_t window_look_who_sends(struct window *window);

@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-enum { JUMP_PACKETS = 4 }; /* in a row, of a source, before its jump counts */
-
 static uint64_t packets_of(const struct window *w, size_t source)
 {
     uint64_t sum = 0;
@@ -24,6 +22,9 @@ size_t window_look_who_sends(struct window *w)
         w->live[s] = n != w->seen[s];
         w->seen[s] = n;
         live += w->live[s];
+        _Atomic uint32_t *votes = &w->source[s].votes; /* a silent one may be elsewhere again by now */
+        if (!w->live[s] && atomic_load(votes) >= WINDOW_JUMP_PACKETS)
+            atomic_store(votes, WINDOW_JUMP_PACKETS - 1);
     }
     return live;
 }
@@ -46,6 +47,14 @@ bool window_position(const struct window *w, size_t least, int64_t *sample)
     return enough;
 }
 
+bool window_is_sure(const struct window *w, size_t source)
+{
+    const struct window_source *s = &w->source[source];
+    return atomic_load_explicit(&s->latest, memory_order_relaxed) != INT64_MIN &&
+           (atomic_load_explicit(&s->elsewhere, memory_order_relaxed) == INT64_MIN ||
+            atomic_load_explicit(&s->votes, memory_order_relaxed) >= WINDOW_JUMP_PACKETS);
+}
+
 void window_mark_all_live(struct window *w)
 {
     for (size_t s = 0; s < w->layout->nsources; s++)
@@ -59,10 +68,9 @@ static size_t beyond(const struct window *w, int64_t sample, size_t *all)
     *all = 0;
     for (size_t s = 0; s < w->layout->nsources; s++) {
         int64_t at = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
-        bool stray = atomic_load_explicit(&w->source[s].strays, memory_order_relaxed) > 0;
         if (at == INT64_MIN || !w->live[s]) continue;
         (*all)++;
-        n += at >= sample && !stray;
+        n += at >= sample;
     }
     return n;
 }
@@ -83,8 +91,8 @@ bool window_has_jumped(const struct window *w, int64_t *sample)
     for (size_t s = 0; s < nsources; s++) {
         if (!w->live[s]) continue;
         all++;
-        if (atomic_load_explicit(&w->source[s].strays, memory_order_relaxed) < JUMP_PACKETS) continue;
-        at[jumped++] = atomic_load_explicit(&w->source[s].latest, memory_order_relaxed);
+        if (atomic_load_explicit(&w->source[s].votes, memory_order_relaxed) < WINDOW_JUMP_PACKETS) continue;
+        at[jumped++] = atomic_load_explicit(&w->source[s].elsewhere, memory_order_relaxed);
     }
     bool most = jumped > 0 && 2 * jumped > all;
     if (most) {

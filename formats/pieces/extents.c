@@ -7,7 +7,6 @@
 
 #include "formats/chime/chime_hdf5.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include "formats/hdf5/hdf5_types.h"
 #include "formats/uvh5/visibilities_uvh5.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,7 +11,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     LINE = 64,

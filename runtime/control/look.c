@@ -5,10 +5,7 @@
 #include "runtime/control/parts.h"
 #include "runtime/control/update_routes.h"
 
-#include "buffers/clock.h"
 #include "runtime/run/watchdog.h"
-
-#include <string.h>
 
 /* Where the user has no watchdog a call of this length still makes the node unhealthy. */
 #define HANG_S 30.0

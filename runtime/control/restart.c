@@ -7,7 +7,6 @@
 #include "runtime/ranks/ranks.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include "runtime/control/connections.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <microhttpd.h>

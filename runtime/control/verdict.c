@@ -1,9 +1,6 @@
 /* verdict.c - see verdict.h. */
 #include "runtime/control/verdict.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 /* Rates and shares are those of so many seconds; what stands still for less is not held up. */
 #define WINDOW_S 2.0
 #define STILL_S  1.0

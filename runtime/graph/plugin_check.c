@@ -3,7 +3,6 @@
 #include "runtime/graph/plugin.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { DEEPEST = 8 };
 

@@ -184,19 +184,17 @@ static void *run(void *arg)
 
 void ranks_take_post(void *arg, unsigned from, unsigned channel, const unsigned char *data, size_t bytes)
 {
-    static const char text[] = "has no memory for what other ranks say";
     struct br_ranks *ranks = arg;
     pthread_mutex_lock(&ranks->mutex);
-    struct post *post = ranks->post != NULL ? ranks_keep(ranks, from, channel, bytes) : NULL;
+    bool begun = ranks->post != NULL; /* nobody of this job posts before that */
+    struct post *post = begun ? ranks_keep(ranks, from, channel, bytes) : NULL;
     if (post != NULL) {
         memcpy(post->data, data, bytes);
         post->message.done = 1;
         happened(ranks);
-    } else {
-        say(ranks, WIRE_FAILED, NULL, 0);
-        set_failed(ranks, ranks->rank, 1, text, sizeof text - 1);
     }
     pthread_mutex_unlock(&ranks->mutex);
+    if (begun && post == NULL) br_ranks_fail(ranks, 1, "no memory for what other ranks say");
 }
 
 void ranks_happened(void *arg, const char *failure)
@@ -221,7 +219,9 @@ int ranks_begin(struct br_ranks *ranks, struct wire *wire, struct br_error *erro
     ranks->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ranks->heard_ns = ranks->looked_ns = br_clock_ns();
     atomic_store(&ranks->stall_ns, (uint64_t)30 * 1000000000u); /* until the pipeline file says */
+    pthread_mutex_lock(&ranks->mutex);
     ranks->post = calloc(ranks->count, sizeof *ranks->post);
+    pthread_mutex_unlock(&ranks->mutex);
     if (ranks->post == NULL || ranks->wire == NULL || ranks->poll == NULL || ranks->poke < 0)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks->count);
     int failure = br_thread_start(&ranks->listener, run, ranks);

@@ -2,7 +2,6 @@
 #include "runtime/run/pipeline.h"
 #include "runtime/run/updates.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -39,8 +38,8 @@ static void end_pool(struct br_graph *graph)
  * time, which costs two more changes of threads. `affinity:` in the YAML goes before. */
 static bool lives_at_home(const struct br_stage *stage)
 {
-    return stage->device >= 0 && !stage->feeds &&
-           stage->affinity.count == 0; /* what feeds reads: it does work */
+    /* what feeds reads: it does work */
+    return stage->device >= 0 && !stage->feeds && stage->affinity.count == 0;
 }
 
 /* Keeps the calling thread off `home`, and the threads that it creates, until its affinity is `before` again.

@@ -206,7 +206,7 @@ void *br_stage_stream(const struct br_stage *stage)
     return stage->state->gpu.handle;
 }
 
-int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsigned n)
+static int copy(struct br_stage *stage, const struct br_rows *rows, unsigned n, bool beside)
 {
     struct br_error error = {0};
     if (stage->device < 0) {
@@ -215,14 +215,19 @@ int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsign
                 memcpy((char *)r->to + i * r->to_pitch, (const char *)r->from + i * r->from_pitch, r->width);
         return BR_OK;
     }
-    int status = br_gpu_move_rows(rows, n, &stage->state->gpu, &error);
+    int status = br_gpu_move_rows(rows, n, beside, &stage->state->gpu, &error);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
+}
+
+int br_stage_copy_all(struct br_stage *stage, const struct br_rows *rows, unsigned n)
+{
+    return copy(stage, rows, n, true);
 }
 
 int br_stage_copy_rows(struct br_stage *stage, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                        size_t width, size_t rows)
 {
-    return br_stage_copy_all(stage, &(struct br_rows){to, to_pitch, from, from_pitch, width, rows}, 1);
+    return copy(stage, &(struct br_rows){to, to_pitch, from, from_pitch, width, rows}, 1, false);
 }
 
 int br_stage_set_rows(struct br_stage *stage, void *to, size_t pitch, int byte, size_t width, size_t rows)

@@ -8,7 +8,6 @@
 #include "runtime/run/updates.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 static int make_state(struct br_graph *graph, struct br_error *error)
 {

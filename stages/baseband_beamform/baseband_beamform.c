@@ -180,13 +180,9 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     c.row = c.nchannels * bb->coherent.params.npol * bb->coherent.params.ndishes;
     int status = beamform(stage, bb, &c);
     bb->components += 2 * nsteps * from->nchannels * bb->coherent.params.npol;
-    if (in->complete) {
-        out->complete = true;
-        out->missing = 0;
-    } else {
-        out->complete = false;
-        br_frame_close_validity(stream, out);
-    }
+    out->complete = in->complete;
+    out->missing = 0;
+    if (!in->complete) br_frame_close_validity(stream, out);
     br_stage_count_saturated(stage, c.clamped);
     if (status == BR_OK) status = br_stage_gpu_check(stage, bb->coherent.cuda);
     return status != BR_OK ? status : BR_CONSUMED | BR_PRODUCED;

@@ -9,11 +9,11 @@
 
 enum { CLOCK_S = 2 }; /* so far off the time may be before somebody is told */
 
-int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
+int capture_place(struct br_stage *stage, struct capture *c, bool wait, int64_t *sample)
 {
     struct br_error error = {0};
     int64_t now = br_unix_ns(), late, by_clock = *sample;
-    if (c->clock.period == 0) return BR_OK;
+    if (c->clock.period == 0 && c->watch == NULL) return BR_OK;
     enum sample_clock_verdict verdict = sample_clock_place(&c->clock, &by_clock, now, &late);
     c->periods_by = "this machine's clock";
     if (verdict != SAMPLE_CLOCK_SURE && c->start_utc != NULL) {
@@ -24,10 +24,14 @@ int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample)
         now = stated;
         verdict = sample_clock_place(&c->clock, &by_clock, now, &late);
     }
+    bool off = verdict != SAMPLE_CLOCK_FIRST_PERIOD && llabs(late) > CLOCK_S * INT64_C(1000000000);
+    if (off && wait) return 1;
     if (verdict == SAMPLE_CLOCK_UNSURE)
         return br_stage_fail(stage, sample_clock_refuse(&c->clock, by_clock, now, c->periods_by, &error),
                              "%s", error.text);
-    if (verdict == SAMPLE_CLOCK_SURE && llabs(late) > CLOCK_S * INT64_C(1000000000))
+    c->doubt_ns = off ? br_clock_ns() : 0;
+    c->confirmed = verdict == SAMPLE_CLOCK_SURE && !off;
+    if (off)
         br_stage_warn(
             stage,
             "by %s the first packets come %.3g s %s than by their counter and its epoch: one of them "

@@ -18,6 +18,7 @@
 
 #define MOST_RESET_S 86400.0
 enum { TICK_MS = 20, LOOK_MS = 100, LOOK_SOON_MS = 20 };
+#define CONFIRM_S 2.0 /* so long sources that the clock confirms are waited for */
 
 static const char *const backends[] = {"auto", "xdp", "packet", "socket", NULL};
 static const char *const resets[] = {"restart", "stop", NULL};
@@ -265,12 +266,12 @@ void capture_begin_with(struct br_stage *stage, struct capture *c, int64_t frame
 /* Settles with which frame the stream begins, when that can be said. */
 static int look_for_start(struct br_stage *stage, struct capture *c, uint64_t now)
 {
-    size_t expected = 0, seen = 0;
+    size_t expected = 0, seen = 0, sure = 0;
     int64_t at;
     if (c->start_sample >= 0 && c->start_utc != NULL && c->clock.period > 0) {
         /* A time: where the counter is then depends on its period, so that packets must come first. */
         if (!window_position(&c->window, 1, &at)) return BR_OK;
-        int status = capture_place(stage, c, &at);
+        int status = capture_place(stage, c, false, &at);
         if (status < 0 || at < c->start_sample - c->clock.period / 4) return status;
         at /= c->frame_samples;
         capture_begin_with(
@@ -289,15 +290,17 @@ static int look_for_start(struct br_stage *stage, struct capture *c, uint64_t no
         if (c->window.absent[s]) continue;
         expected++;
         seen += atomic_load_explicit(&c->window.source[s].latest, memory_order_relaxed) != INT64_MIN;
+        sure += window_is_sure(&c->window, s);
     }
     if (seen == 0) return BR_OK;
     if (c->first_ns == 0) c->first_ns = now;
     double since = (double)(now - c->first_ns) * 1e-9;
     bool timed = c->start_s >= 0; /* not NAN */
-    if (timed ? since < c->start_s : seen < expected && since < c->wait_s) return BR_OK;
+    bool wait = !timed && since < c->wait_s;
+    if (timed ? since < c->start_s : sure < expected && wait) return BR_OK;
     if (!window_position(&c->window, 1, &at)) return BR_OK;
-    int status = capture_place(stage, c, &at);
-    if (status != BR_OK) return status;
+    int status = capture_place(stage, c, wait && since < CONFIRM_S, &at);
+    if (status != BR_OK) return status < 0 ? status : BR_OK;
     if (seen < expected) br_stage_warn(stage, "begins though only %zu of %zu sources send", seen, expected);
     capture_begin_with(stage, c, at / c->frame_samples + 1);
     return BR_OK;
@@ -315,12 +318,16 @@ static void give_frames(struct br_stage *stage, struct capture *c, const struct 
     if (c->given < c->skip_to) c->given = c->skip_to;
     while (c->given < base + c->open) {
         struct br_frame *frame = c->ngiven == 0 ? io->out[0] : br_stage_lend_ahead(stage, 0, c->ngiven);
-        if (frame == NULL) return;
+        if (frame == NULL) {
+            atomic_store(&c->window.lacking, WINDOW_NO_FRAME);
+            return;
+        }
         uint64_t first = (uint64_t)c->given * (uint64_t)c->frame_samples;
         take_updates(stage, first, first + (uint64_t)c->frame_samples);
         window_give(&c->window, c->given++, frame);
         c->ngiven++;
     }
+    atomic_store(&c->window.lacking, WINDOW_BEHIND); /* of the next ones: they are free */
 }
 
 /* Closes the oldest open frame; true when there is something to hand on. */
@@ -369,8 +376,7 @@ static int run(struct br_stage *stage, struct capture *c, const struct br_io *io
     while (window_is_due(&c->window)) {
         int64_t at, base = atomic_load(&c->window.base);
         bool known = window_position(&c->window, 1, &at);
-        if (known) c->mark_sample = at;
-        if (known) c->mark_ns = br_clock_ns();
+        if (known) capture_mark(c, at);
         if (known && at / c->frame_samples > base + c->open)
             c->skip_to = at / c->frame_samples; /* a gap: nobody will fill what lies in it */
         bool produced = close_oldest(stage, c, false);

@@ -28,9 +28,12 @@ struct capture {
     int64_t epoch_ns;       /* of the stream */
     uint64_t asked;         /* attempts after which the controller has been asked about a jump */
     int64_t shift_epoch_ns; /* by which the counters are counted now: another one after they began again */
-    bool by_clock;          /* the controller has not said yet when they did, */
+    bool by_clock;          /* by no epoch: the controller has not said yet when they did, */
     bool anew;              /* or has just said it */
-    int64_t clock_sample;   /* from where on the count is as it is now */
+    uint64_t doubt_ns;    /* when the run began by packets that this machine's clock did not confirm, or 0 */
+    bool confirmed;       /* it did so since */
+    uint64_t foreign_ns;  /* when most packets were last taken for another F-engine's */
+    int64_t clock_sample; /* from where on the count is as it is now */
     struct sample_clock clock;
 
     enum capture_state state;
@@ -49,7 +52,7 @@ struct capture {
     uint64_t last_ns;    /* and when */
     int64_t mark_sample; /* where most sources were when a frame was closed because they had passed it */
     uint64_t mark_ns;    /* and when */
-    uint64_t resets, told[5];
+    uint64_t resets, told[6];
     struct br_error reopening; /* why a new interface is not listened to yet */
     struct capture_nic *nic;   /* [nnics] interfaces that are named */
     size_t nnics;
@@ -67,12 +70,14 @@ void capture_look_for_interfaces(struct br_stage *stage, struct capture *c);
 void capture_say_ready(struct br_stage *stage, struct capture *c);
 
 /* begin.c: the sample at which the sources are, which the window knows up to periods of the counter, and what
- * says so; 0 while that is still to be waited for, 1, or a status. */
-int capture_place(struct br_stage *stage, struct capture *c, int64_t *sample);
+ * says so. 1 where the clock does not confirm it, and `wait`: sources that it confirms may yet be heard. */
+int capture_place(struct br_stage *stage, struct capture *c, bool wait, int64_t *sample);
 /* The stream begins with this frame: says when that was taken. */
 void capture_say_begin(struct br_stage *stage, struct capture *c, int64_t frame);
 
-/* jump.c: the state is CAPTURE_FLUSHING when most sources have jumped, or the time is better known. */
+/* jump.c: most sources are at this sample now. */
+void capture_mark(struct capture *c, int64_t sample);
+/* The state is CAPTURE_FLUSHING when most sources have jumped, or the time is better known. */
 int capture_look_for_jump(struct br_stage *stage, struct capture *c);
 /* After the frames before it are gone: the stream goes on, unless the controller has still to be asked. Fails
  * where it would go back by more than can be waited for. */

@@ -25,22 +25,27 @@ static uint64_t total(const struct capture *c, enum window_reason reason)
 }
 
 /* Kinds of trouble, in the order of their reports; capture_warn puts the number between the two. */
-enum trouble { KERNEL_LOST, NIC_MISSED, FRAGMENTS, NO_FRAME, MALFORMED, TROUBLES };
+enum trouble { KERNEL_LOST, NIC_MISSED, FRAGMENTS, NO_FRAME, BEHIND, MALFORMED, TROUBLES };
 static const struct {
     const char *before, *behind;
 } troubles[] = {
-    [KERNEL_LOST] = {"the kernel lost ", "packets (more `threads`, a larger `receive_buffer`)"},
+    [KERNEL_LOST] = {"the kernel lost ",
+                     "packets, each bundle counted as one (more `threads`, a larger `receive_buffer`)"},
     [NIC_MISSED] = {"the NIC missed ", "packets (longer rings: `ethtool -G`; more queues)"},
     [FRAGMENTS] = {"", "IP fragments came: the MTU on the way is too small for these packets"},
     [NO_FRAME] = {"", "packets found no free frame: a later stage is too slow"},
+    [BEHIND] = {"",
+                "packets found no frame though some were free: this stage's thread was not run in time (more "
+                "processors, or fewer programs on them)"},
     [MALFORMED] = {"", "packets are malformed: `beamring capture-report` says what comes"},
 };
 
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
 {
     if (c->warn_ns != 0 && now - c->warn_ns < (uint64_t)WARN_EVERY_S * 1000000000u) return;
-    uint64_t counts[TROUBLES] = {
-        [NO_FRAME] = total(c, WINDOW_NO_FRAME), [MALFORMED] = total(c, WINDOW_MALFORMED)};
+    uint64_t counts[TROUBLES] = {[NO_FRAME] = total(c, WINDOW_NO_FRAME),
+                                 [BEHIND] = total(c, WINDOW_BEHIND),
+                                 [MALFORMED] = total(c, WINDOW_MALFORMED)};
     int broke = 0;
     for (unsigned i = 0; i < c->nreceivers; i++) {
         const struct receiver *r = &c->receiver[i];

@@ -53,6 +53,7 @@ struct dump {
     char directory[DUMP_DIRECTORY]; /* of its files */
     size_t npieces, ndishes;
     struct piece *piece; /* [npieces] */
+    struct window span;  /* of all their windows */
     size_t *order;       /* [npieces] pieces by the first sample of their windows */
     size_t begun;        /* so many of these wait no more */
     size_t left;         /* pieces that wait, or are being written */

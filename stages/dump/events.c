@@ -76,12 +76,7 @@ static void trim(struct writer *w)
 
 int dump_add(struct writer *w, struct dump *d)
 {
-    uint64_t first = UINT64_MAX, end = 0;
-    for (size_t i = 0; i < d->npieces; i++) {
-        if (d->piece[i].window.first < first) first = d->piece[i].window.first;
-        if (d->piece[i].window.end > end) end = d->piece[i].window.end;
-    }
-    d->pin = br_stage_pin(w->stage, 0, first, end);
+    d->pin = br_stage_pin(w->stage, 0, d->span.first, d->span.end);
     if (d->pin == NULL) return BR_E_NO_MEMORY;
     d->requested_ns = br_unix_ns();
     d->next = w->dumps;
@@ -110,12 +105,10 @@ static json_t *direction_document(const struct writer_direction *d)
 
 json_t *dump_document(const struct writer *w, const struct dump *d)
 {
-    uint64_t first = UINT64_MAX, end = 0, samples = 0, missing = 0, bytes = 0;
+    uint64_t samples = 0, missing = 0, bytes = 0;
     json_int_t count[DUMP_CANCELLED + 1] = {0};
     for (size_t i = 0; i < d->npieces; i++) {
         const struct piece *p = &d->piece[i];
-        if (p->window.first < first) first = p->window.first;
-        if (p->window.end > end) end = p->window.end;
         samples += p->window.end - p->window.first;
         missing += p->missing;
         bytes += p->bytes;
@@ -127,10 +120,10 @@ json_t *dump_document(const struct writer *w, const struct dump *d)
     uint64_t taken = d->pin != NULL ? br_stage_pin_taken(d->pin) : d->taken;
     json_t *document = json_pack(
         "{sI ss ss ss sI sI sI sI sI sI sf so}", "id", (json_int_t)d->id, "stage", br_stage_name(w->stage),
-        "state", dump_state_name[d->state], "directory", d->directory, "first_sample", (json_int_t)first,
-        "end_sample", (json_int_t)end, "channel_samples", (json_int_t)samples, "missing_samples",
-        (json_int_t)missing, "bytes", (json_int_t)bytes, "frames_taken", (json_int_t)taken,
-        "pinned_after_seconds", d->pinned_after_s, "files", files);
+        "state", dump_state_name[d->state], "directory", d->directory, "first_sample",
+        (json_int_t)d->span.first, "end_sample", (json_int_t)d->span.end, "channel_samples",
+        (json_int_t)samples, "missing_samples", (json_int_t)missing, "bytes", (json_int_t)bytes,
+        "frames_taken", (json_int_t)taken, "pinned_after_seconds", d->pinned_after_s, "files", files);
     if (d->direction.known) json_object_set_new(document, "direction", direction_document(&d->direction));
     json_object_set_new(document, "requested_ns", json_integer(d->requested_ns));
     if (d->finished_ns != 0) json_object_set_new(document, "finished_ns", json_integer(d->finished_ns));

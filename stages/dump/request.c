@@ -307,7 +307,7 @@ static bool read_direction(struct order *o)
 static bool make_windows(struct order *o)
 {
     struct dump *d = o->dump;
-    uint64_t reach = br_stage_history(o->s->writer->stage, 0), first = UINT64_MAX, end = 0;
+    uint64_t reach = br_stage_history(o->s->writer->stage, 0), end = 0;
     double sample_s = br_stream_sample_s(o->stream);
     for (size_t i = 0; i < d->npieces; i++) {
         struct piece *p = &d->piece[i];
@@ -318,8 +318,8 @@ static bool make_windows(struct order *o)
             return refuse(o, BAD,
                           "%.6g s of a channel are asked for, and %.6g s are kept: less duration or dm_error",
                           (double)(p->window.end - p->window.first) * sample_s, (double)reach * sample_s);
-        if (p->window.first < first) first = p->window.first;
-        if (p->window.end > end) end = p->window.end;
+        if (i == 0 || p->window.first < d->span.first) d->span.first = p->window.first;
+        if (p->window.end > end) d->span.end = end = p->window.end;
     }
     for (size_t i = 0; i < d->npieces; i++) d->order[i] = i;
     qsort_r(d->order, d->npieces, sizeof *d->order, by_first, d->piece);

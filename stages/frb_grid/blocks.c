@@ -27,16 +27,9 @@ static int emit(struct br_stage *stage, struct frb_grid *fg, struct br_frame *ou
 {
     const struct br_stream *stream = br_stage_output(stage, 0);
     size_t steps = br_time_steps(fg->start, end - fg->start, (unsigned)fg->block);
-    size_t bytes = steps * fg->cells * sizeof(uint16_t);
-    if (steps < fg->length) /* cut short: rows move together, as the frame is row-major in its own length */
-        for (size_t c = 1; c < stream->nchannels; c++) { /* by way of a row of its own: they may overlap */
-            int status = br_stage_copy_rows(stage, fg->row, bytes, row_of(fg, out, c, 0), bytes, bytes, 1);
-            if (status == BR_OK)
-                status = br_stage_copy_rows(stage, (uint8_t *)out->data + c * bytes, bytes, fg->row, bytes,
-                                            bytes, 1);
-            if (status != BR_OK) return status;
-            memmove(out->valid + c * steps, out->valid + c * fg->length, steps);
-        }
+    int status = br_shorten_rows(stage, out, stream->nchannels, fg->length, steps,
+                                 fg->cells * sizeof *fg->row, fg->row);
+    if (status != BR_OK) return status;
     out->first = fg->start;
     out->samples = end - fg->start;
     out->complete = false;

@@ -1,9 +1,9 @@
 /* frb_grid - FRB stage 1: gridding, weights, zero-padded 2-d transform, square, sum over polarisation and
  * time. Parameters, plans and new gains; blocks.c has the stream. */
 #include "stages/frb_grid/frb_grid.h"
-#include "formats/tables/hdf5_tables.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/export.h"
+#include "stages/common/stage/gains.h"
 #include "stages/common/stage/gpu.h"
 #include "stages/common/stage/parallel.h"
 #include "stages/common/stage/shape.h"
@@ -12,8 +12,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { FRAME_BYTES = 32 << 20 }; /* frames stay below this when they hold more than one block */
 
 static const struct br_param params[] = {
     PARAM(INT, struct frb_grid, downsample,
@@ -67,24 +65,13 @@ static int take_block(struct br_stage *stage, struct frb_grid *fg, const struct 
 static int take_gains(struct br_stage *stage, struct frb_grid *fg, const struct br_stream *in, size_t npol,
                       size_t ndishes)
 {
-    struct br_error error = {0};
     struct br_gains gains;
-    if (fg->gains_file == NULL) return BR_OK;
-    if (br_gains_check_channels(fg->gains_file, in, &error) != BR_OK ||
-        br_gains_read(&gains, fg->gains_file, &error) != BR_OK)
-        return br_stage_fail_at(stage, "gains", "%s", error.text);
-    size_t ncoarse = 0;
-    for (unsigned z = 0; z < in->nzones; z++) ncoarse += in->zone[z].nchannels / in->zone[z].factor;
+    struct br_gains_shape shape = {in, 0, in->nchannels, npol, ndishes};
+    for (unsigned z = 0; z < in->nzones; z++) shape.ncoarse += in->zone[z].nchannels / in->zone[z].factor;
+    int status = br_stage_gains(stage, fg->gains_file, &shape, &gains);
     fg->gain_channels = gains.nfreq;
-    fg->gains =
-        br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
-    if (gains.npol != npol || gains.ndishes != ndishes ||
-        (gains.nfreq != 1 && gains.nfreq != ncoarse && gains.nfreq != in->nchannels))
-        return br_stage_fail_at(stage, "gains",
-                                "%s: /gain is [%zu][%zu][%zu]; expected freq 1, %zu (coarse) or %zu (fine), "
-                                "pol %zu, dish %zu",
-                                fg->gains_file, gains.nfreq, gains.npol, gains.ndishes, ncoarse,
-                                in->nchannels, npol, ndishes);
+    fg->gains = gains.value;
+    if (status != BR_OK || fg->gains == NULL) return status;
     size_t count = gains.nfreq * npol * ndishes * 2, zeros = 0;
     while (zeros < count && fg->gains[zeros] == 0) zeros++;
     if (zeros == count) return br_stage_fail_at(stage, "gains", "%s: all gains are 0", fg->gains_file);
@@ -199,12 +186,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status == BR_OK) status = take_gains(stage, fg, in, npol, ndishes);
     if (status != BR_OK) return status;
 
-    /* A frame near the duration of the input's, but not a very large one, and not less than one block. */
-    size_t per_block = in->nchannels * fg->cells * sizeof(uint16_t), most = FRAME_BYTES / per_block;
-    fg->nblocks = (size_t)((in->frame_samples + fg->block / 2) / fg->block);
-    if (fg->nblocks > most) fg->nblocks = most;
-    if (fg->nblocks < 1) fg->nblocks = 1;
-    if (fg->frame > 0) fg->nblocks = (size_t)fg->frame;
+    fg->nblocks = br_blocks_of_frame(in, fg->block, in->nchannels * fg->cells * sizeof(uint16_t), fg->frame);
     size_t lengths[4] = {in->nchannels, fg->nblocks, 2 * (size_t)t->grid_m, 2 * (size_t)t->grid_n};
     status = br_output_array(stage, out, BR_F16, "freq,time,gridp,gridq", lengths);
     if (status != BR_OK) return status;

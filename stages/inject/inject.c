@@ -1,8 +1,8 @@
 /* inject - adds dispersed bursts of known direction and strength to the field, and keeps a ledger of them. */
 #include "stages/inject/inject.h"
-#include "formats/tables/hdf5_tables.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/stage/export.h"
+#include "stages/common/stage/gains.h"
 #include "stages/common/stage/random.h"
 #include "stages/common/stage/shape.h"
 #include "stages/inject_description.h"
@@ -84,23 +84,12 @@ static const struct br_port outputs[] = {{"out", "the same, with bursts"}, {0}};
 
 static int take_gains(struct br_stage *stage, struct inject *s, const struct br_stream *in)
 {
-    struct br_error error = {0};
     struct br_gains gains;
-    if (s->gains_file == NULL) return BR_OK;
-    int status = br_stage_reads_file(stage, "gains", s->gains_file);
-    if (status != BR_OK) return status;
-    if (br_gains_check_channels(s->gains_file, in, &error) != BR_OK ||
-        br_gains_read(&gains, s->gains_file, &error) != BR_OK)
-        return br_stage_fail_at(stage, "gains", "%s", error.text);
-    size_t bytes = gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float);
+    const struct br_gains_shape shape = {in, s->nchannels, s->nchannels, s->npol, s->ndishes};
+    int status = br_stage_gains(stage, s->gains_file, &shape, &gains);
     s->ngains = gains.nfreq;
-    s->gain = br_stage_keep(stage, gains.value, bytes);
-    if (gains.npol == s->npol && gains.ndishes == s->ndishes &&
-        (gains.nfreq == 1 || gains.nfreq == s->nchannels))
-        return BR_OK;
-    return br_stage_fail_at(
-        stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1 or %zu, pol %zu, dish %zu",
-        s->gains_file, gains.nfreq, gains.npol, gains.ndishes, s->nchannels, s->npol, s->ndishes);
+    s->gain = gains.value;
+    return status;
 }
 
 static int configure(struct br_stage *stage, void *self)

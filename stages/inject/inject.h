@@ -129,6 +129,9 @@ double inject_slot(const struct inject *s);
 /* Base samples by which a scheduled event begins before its `sample` at most. */
 double inject_lead(const struct inject *s);
 
+/* The event becomes refused, and `why` the text. False. */
+bool inject_refuse(struct inject_event *event, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Gives the event its direction, strength and memory. False: it is refused, and `why` says why. */
 bool inject_accept(const struct inject *s, struct inject_event *event, unsigned nworkers);
 void inject_event_free(struct inject_event *event);

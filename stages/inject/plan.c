@@ -270,8 +270,7 @@ struct inject_event *inject_draw(const struct inject *s, uint64_t k)
     return e;
 }
 
-static bool refuse(struct inject_event *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(struct inject_event *e, const char *format, ...)
+bool inject_refuse(struct inject_event *e, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -305,13 +304,14 @@ static bool take_strength(const struct inject *s, struct inject_event *e)
         }
         free(beams);
         free(steps);
-        if (!(snr > 0)) return refuse(e, "no beam of the pipeline sees it: beam %zu is the nearest", nearest);
+        if (!(snr > 0))
+            return inject_refuse(e, "no beam of the pipeline sees it: beam %zu is the nearest", nearest);
         e->fluence_s = e->wanted_snr / snr;
     }
     double flux = 0;
     for (size_t c = 0; c < s->nchannels; c++) flux = fmax(flux, inject_flux(e, s->stream->freq_mhz[c]));
     if (!(flux <= MAX_FLUX))
-        return refuse(
+        return inject_refuse(
             e,
             "it is brighter than the field can hold: at its maximum %.3g times the noise of an input; "
             "expected at most %g",
@@ -339,13 +339,13 @@ static bool point_at_beam(const struct inject *s, struct inject_event *e)
 {
     size_t count = s->nproducts > 0 ? s->product[0].stream->nbeams : 0;
     if ((uint64_t)e->beam >= count)
-        return refuse(e, "there is no beam %" PRId64 ": the pipeline has %zu", e->beam, count);
+        return inject_refuse(e, "there is no beam %" PRId64 ": the pipeline has %zu", e->beam, count);
     struct br_beam *beams = inject_beams(&s->product[0], e->sample);
-    if (beams == NULL) return refuse(e, "no memory for it");
+    if (beams == NULL) return inject_refuse(e, "no memory for it");
     e->x += beams[e->beam].x;
     e->y += beams[e->beam].y;
     free(beams);
-    return !isnan(e->x) || refuse(e, "beam %" PRId64 " is below the horizon", e->beam);
+    return !isnan(e->x) || inject_refuse(e, "beam %" PRId64 " is below the horizon", e->beam);
 }
 
 /* Where the source stands when the maximum arrives. */
@@ -356,11 +356,11 @@ static bool point_at_source(const struct inject *s, struct inject_event *e)
     double up = 1;
     if (e->source.kind != SKY_FIXED && apparent_places(s->site, br_stream_time_ns(s->stream, e->sample),
                                                        &e->source, 1, &there, &up, &error) != BR_OK)
-        return refuse(e, "%.200s", error.text);
+        return inject_refuse(e, "%.200s", error.text);
     if (!(up > 0)) {
         e->x = e->y = NAN;
-        return refuse(e, "its direction is below the horizon then: altitude %.1f degrees",
-                      asin(up) * 180 / M_PI);
+        return inject_refuse(e, "its direction is below the horizon then: altitude %.1f degrees",
+                             asin(up) * 180 / M_PI);
     }
     e->x += there.x;
     e->y += there.y;
@@ -371,15 +371,15 @@ bool inject_accept(const struct inject *s, struct inject_event *e, unsigned nwor
 {
     if (!(e->beam >= 0 ? point_at_beam(s, e) : point_at_source(s, e))) return false;
     if (!(e->x * e->x + e->y * e->y <= 1))
-        return refuse(e, "direction (%g, %g) is below the horizon", e->x, e->y);
+        return inject_refuse(e, "direction (%g, %g) is below the horizon", e->x, e->y);
     double before, after;
     span(&e->burst, &before, &after);
     if (!((before + after) * s->sample_s <= MAX_SPAN_S))
-        return refuse(e, "its sweep over the band takes %.3g s; expected at most %g",
-                      (before + after) * s->sample_s, MAX_SPAN_S);
-    if (!take_span(e)) return refuse(e, "it would begin before sample 0");
+        return inject_refuse(e, "its sweep over the band takes %.3g s; expected at most %g",
+                             (before + after) * s->sample_s, MAX_SPAN_S);
+    if (!take_span(e)) return inject_refuse(e, "it would begin before sample 0");
     if (!take_strength(s, e)) return false;
-    if (!take_memory(s, e, nworkers)) return refuse(e, "no memory for it");
+    if (!take_memory(s, e, nworkers)) return inject_refuse(e, "no memory for it");
     for (size_t c = 0; c < s->nchannels; c++) {
         burst_extent(&e->burst, c, &e->first[c], &e->last[c]);
         e->first[c] += (int64_t)e->sample;

@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,16 +19,6 @@ enum { LOOK_MS = 100, MOST_LOOKS = 10 };
 #define END_S       5            /* between looks at the thread at the end of the run */
 
 /* --- planning --- */
-
-static void forbid(struct inject_event *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void forbid(struct inject_event *e, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(e->why, sizeof e->why, format, args);
-    va_end(args);
-    e->state = INJECT_REFUSED;
-}
 
 /* The open event that has samples of a channel in common with this one, or NULL. */
 static const struct open *overlapped(const struct inject *s, const struct inject_planner *p,
@@ -67,17 +56,17 @@ static void plan(struct inject_planner *p, struct inject_event *e)
     bool good = inject_accept(s, e, p->nworkers);
     if (good) other = overlapped(s, p, e);
     if (other != NULL)
-        forbid(e, "it overlaps with '%s'", other->id);
+        inject_refuse(e, "it overlaps with '%s'", other->id);
     else if (good && p->nopen == INJECT_OPEN)
-        forbid(e, "%d injections are open; expected fewer at a time", INJECT_OPEN);
+        inject_refuse(e, "%d injections are open; expected fewer at a time", INJECT_OPEN);
     const enum inject_state told = e->state;
     bool saved = ledger_tell(p, e);
     pthread_mutex_lock(&p->mutex);
     if (e->state != INJECT_REFUSED && !saved)
-        forbid(e, "%s", p->trouble[0] != '\0' ? p->trouble : "no memory for its line");
+        inject_refuse(e, "%s", p->trouble[0] != '\0' ? p->trouble : "no memory for its line");
     else if (e->state != INJECT_REFUSED && e->begin < p->position)
-        forbid(e, "it comes too late: its first sample is %" PRIu64 ", and the stream is at %" PRIu64,
-               e->begin, p->position);
+        inject_refuse(e, "it comes too late: its first sample is %" PRIu64 ", and the stream is at %" PRIu64,
+                      e->begin, p->position);
     if (e->state != INJECT_REFUSED) {
         struct inject_event **at = &p->accepted;
         while (*at != NULL && (*at)->begin <= e->begin) at = &(*at)->next;
@@ -110,7 +99,7 @@ static void conclude(struct inject_planner *p, struct inject_event *e)
     if (added > 0)
         e->state = added > 1 - 1e-6 ? INJECT_INJECTED : INJECT_PARTLY;
     else if (e->state != INJECT_REFUSED)
-        forbid(e, "nothing of it was added: the stream has no samples there");
+        inject_refuse(e, "nothing of it was added: the stream has no samples there");
     if (e->state == INJECT_PARTLY)
         snprintf(e->why, sizeof e->why, "%.3g %% of it was not added: there the stream has no samples",
                  100 * (1 - added));
@@ -196,7 +185,7 @@ static void *run(void *arg)
     while (p->accepted != NULL) {
         struct inject_event *e = pop(&p->accepted);
         pthread_mutex_unlock(&p->mutex);
-        forbid(e, "the stream ended before it");
+        inject_refuse(e, "the stream ended before it");
         ledger_tell(p, e);
         inject_event_free(e);
         pthread_mutex_lock(&p->mutex);

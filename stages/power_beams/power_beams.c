@@ -12,8 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { FRAME_BYTES = 32 << 20 }; /* frames stay below this when they hold more than one block */
-
 /* The largest |A| of weights from directions: 127, each part rounded. */
 #define LARGEST_WEIGHT (127 + M_SQRT1_2)
 
@@ -62,11 +60,8 @@ static int take_block(struct br_stage *stage, struct power_beams *pb, const stru
                                 "%llu base samples are not a multiple of the %u of one sample of its input",
                                 (unsigned long long)pb->block, step);
     pb->each = (size_t)(pb->block / step);
-    size_t per_block = in->nchannels * pb->columns * sizeof(uint16_t), most = FRAME_BYTES / per_block;
-    pb->nblocks = (size_t)((in->frame_samples + pb->block / 2) / pb->block);
-    if (pb->nblocks > most) pb->nblocks = most;
-    if (pb->nblocks < 1) pb->nblocks = 1;
-    if (pb->frame > 0) pb->nblocks = (size_t)pb->frame;
+    pb->nblocks =
+        br_blocks_of_frame(in, pb->block, in->nchannels * pb->columns * sizeof(uint16_t), pb->frame);
     pb->blocks.step = step;
     pb->blocks.length = pb->nblocks * pb->each;
     return BR_OK;
@@ -191,16 +186,9 @@ static int emit(struct br_stage *stage, struct power_beams *pb, struct br_frame 
                                             out->valid + pb->done, length(pb));
     int status = br_horizon_clear(stage, &pb->coherent.horizon, out->data, length(pb), before, pb->done);
     if (status != BR_OK) return status;
-    size_t bytes = pb->done * pb->columns * sizeof *pb->row;
-    if (pb->done < length(pb))                           /* cut short: channels move together */
-        for (size_t f = 1; f < stream->nchannels; f++) { /* by way of a row of its own: they may overlap */
-            status = br_stage_copy_rows(stage, pb->row, bytes, step_of(pb, out, f, 0), bytes, bytes, 1);
-            if (status == BR_OK)
-                status = br_stage_copy_rows(stage, (uint8_t *)out->data + f * bytes, bytes, pb->row, bytes,
-                                            bytes, 1);
-            if (status != BR_OK) return status;
-            memmove(out->valid + f * pb->done, out->valid + f * length(pb), pb->done);
-        }
+    status = br_shorten_rows(stage, out, stream->nchannels, length(pb), pb->done,
+                             pb->columns * sizeof *pb->row, pb->row);
+    if (status != BR_OK) return status;
     out->first = pb->blocks.start;
     out->samples = pb->blocks.cursor - pb->blocks.start;
     out->complete = false;

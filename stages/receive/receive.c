@@ -1,6 +1,5 @@
 /* receive - beams and electric fields from the network. */
 #include "stages/receive/receive.h"
-#include "buffers/clock.h"
 #include "formats/chime_l0/receive.h"
 #include "formats/frb_node/receive.h"
 #include "formats/kotekan/receive.h"

@@ -1,28 +1,9 @@
 #include "stages/simulate/gains.h"
-#include "formats/tables/hdf5_tables.h"
-#include "stages/common/stage/shape.h"
+#include "stages/common/stage/gains.h"
 #include "stages/common/stage/random.h"
+#include "stages/common/stage/shape.h"
 
 #include <math.h>
-
-static int take_file(struct gains *g, struct br_stage *stage, const struct gains_params *p)
-{
-    struct br_gains gains = {0};
-    struct br_error error = {0};
-    if (p->gains_file == NULL) return BR_OK;
-    int status = br_stage_reads_file(stage, "gains", p->gains_file);
-    if (status != BR_OK) return status;
-    if (br_gains_read(&gains, p->gains_file, &error) != BR_OK)
-        return br_stage_fail_at(stage, "gains", "%s", error.text);
-    if ((gains.nfreq != 1 && gains.nfreq != p->nchannels) || gains.npol != p->npol ||
-        gains.ndishes != p->ndishes)
-        status = br_stage_fail_at(
-            stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected [%zu or 1][%zu][%zu]", p->gains_file,
-            gains.nfreq, gains.npol, gains.ndishes, p->nchannels, p->npol, p->ndishes);
-    g->lines = gains.nfreq * gains.npol;
-    g->gain = br_stage_keep(stage, gains.value, gains.nfreq * gains.npol * gains.ndishes * 2 * sizeof(float));
-    return status;
-}
 
 static int take_drifts(struct gains *g, struct br_stage *stage, const struct gains_params *p)
 {
@@ -58,7 +39,11 @@ int gains_take(struct gains *gains, struct br_stage *stage, const struct gains_p
     *gains = (struct gains){0};
     if (p->drifts_file != NULL && p->drift_rms > 0)
         return br_stage_fail_at(stage, "drifts", "both drifts and drift_rms; expected one of them");
-    int status = take_file(gains, stage, p);
+    struct br_gains file;
+    const struct br_gains_shape shape = {NULL, p->nchannels, p->nchannels, p->npol, p->ndishes};
+    int status = br_stage_gains(stage, p->gains_file, &shape, &file);
+    gains->lines = file.nfreq * file.npol;
+    gains->gain = file.value;
     if (status != BR_OK) return status;
     if (p->drifts_file != NULL) return take_drifts(gains, stage, p);
     if (p->drift_rms > 0) draw_drifts(gains, stage, p);

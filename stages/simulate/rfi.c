@@ -1,6 +1,7 @@
 #include "stages/simulate/rfi.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/random.h"
+#include "stages/simulate/sky.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -132,17 +133,6 @@ void rfi_free(struct rfi *rfi)
     *rfi = (struct rfi){0};
 }
 
-/* field += (a + ib) wave */
-static void add(const float *restrict wave, size_t ndishes, double a, double b, float *restrict re,
-                float *restrict im)
-{
-    float fa = (float)a, fb = (float)b;
-    for (size_t d = 0; d < ndishes; d++) {
-        re[d] += fa * wave[d] - fb * wave[ndishes + d];
-        im[d] += fa * wave[ndishes + d] + fb * wave[d];
-    }
-}
-
 /* The carrier at time t after the start: false while it is off. Its power is noise's of both components. */
 static bool carrier_at(const struct rfi *rfi, size_t i, double t, double *a, double *b)
 {
@@ -166,14 +156,14 @@ void rfi_add(const struct rfi *rfi, uint64_t sample, int64_t k, size_t channel, 
     double t = (double)k * rfi->sample_s, a, b;
     for (size_t i = 0; i < rfi->ncarriers; i++)
         if (rfi->channel[i] == channel && carrier_at(rfi, i, t, &a, &b))
-            add(rfi->wave + i * row, rfi->ndishes, a, b, re, im);
+            sky_add_wave(rfi->wave + i * row, rfi->ndishes, (float)a, (float)b, re, im);
     for (size_t i = 0; i < rfi->nimpulses; i++) {
         const struct rfi_impulse *m = &rfi->impulse[i];
         float z[2];
         if (t < m->start_s || t >= m->start_s + m->duration_s) continue;
         gaussian_pair(rfi->table, rfi->seed, sample, (uint32_t)channel, RANDOM_IMPULSE | (uint32_t)i, z);
         double rms = rfi->noise * pow(10, m->power_db / 20);
-        add(rfi->wave + (rfi->ncarriers + i * rfi->nchannels + channel) * row, rfi->ndishes,
-            rms * (double)z[0], rms * (double)z[1], re, im);
+        sky_add_wave(rfi->wave + (rfi->ncarriers + i * rfi->nchannels + channel) * row, rfi->ndishes,
+                     (float)(rms * (double)z[0]), (float)(rms * (double)z[1]), re, im);
     }
 }

@@ -61,17 +61,6 @@ void sky_free(struct sky *sky)
     *sky = (struct sky){0};
 }
 
-/* field += (a + ib) phase, dish by dish */
-static void add(const float *restrict phase, size_t ndishes, float a, float b, float *restrict re,
-                float *restrict im)
-{
-    const float *restrict c = phase, *restrict s = phase + ndishes;
-    for (size_t d = 0; d < ndishes; d++) {
-        re[d] += a * c[d] - b * s[d];
-        im[d] += a * s[d] + b * c[d];
-    }
-}
-
 void sky_field(const struct sky *sky, uint64_t sample, int64_t k, size_t channel, size_t pol,
                float *restrict re, float *restrict im)
 {
@@ -82,13 +71,13 @@ void sky_field(const struct sky *sky, uint64_t sample, int64_t k, size_t channel
         float z[2];
         gaussian_pair(sky->table, sky->seed, sample, (uint32_t)(channel * sky->npol + pol),
                       RANDOM_SOURCE | (uint32_t)s, z);
-        add(sky->phase + (s * sky->nchannels + channel) * row, sky->ndishes, sky->rms[s] * z[0],
-            sky->rms[s] * z[1], re, im);
+        sky_add_wave(sky->phase + (s * sky->nchannels + channel) * row, sky->ndishes, sky->rms[s] * z[0],
+                     sky->rms[s] * z[1], re, im);
     }
     for (size_t b = 0; b < sky->nbursts; b++) {
         const float *z = burst_at(&sky->burst[b], k, channel, pol);
         if (z != NULL)
-            add(sky->phase + ((sky->nsources + b) * sky->nchannels + channel) * row, sky->ndishes, z[0], z[1],
-                re, im);
+            sky_add_wave(sky->phase + ((sky->nsources + b) * sky->nchannels + channel) * row, sky->ndishes,
+                         z[0], z[1], re, im);
     }
 }

@@ -33,6 +33,16 @@ int sky_make(struct sky *sky, const struct br_telescope *telescope, const struct
              struct br_error *error);
 void sky_free(struct sky *sky);
 
+/* field += (a + ib) wave, dish by dish; wave is [2][ndishes]: re, im. */
+static inline void sky_add_wave(const float *restrict wave, size_t ndishes, float a, float b,
+                                float *restrict re, float *restrict im)
+{
+    for (size_t d = 0; d < ndishes; d++) {
+        re[d] += a * wave[d] - b * wave[ndishes + d];
+        im[d] += a * wave[ndishes + d] + b * wave[d];
+    }
+}
+
 /* Moves a source: its phases of all channels; below the horizon (NAN) its field is 0. */
 void sky_move(struct sky *sky, size_t source, struct br_beam towards);
 

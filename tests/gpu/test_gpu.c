@@ -210,11 +210,13 @@ static void test_rows(void **state)
             at += n * (width + gap);
             assert_true(at < BYTES && k * unit + n * (width + 2 * gap) < BYTES);
         }
-        assert_int_equal(br_gpu_set_rows(target, BYTES, 0, BYTES, 1, &gpu, &error), BR_OK);
-        assert_int_equal(br_gpu_move_rows(rows, COPIES, &gpu, &error), BR_OK);
-        assert_int_equal(br_gpu_copy(found, target, BYTES, &gpu, &error), BR_OK);
-        assert_int_equal(br_gpu_stream_wait(&gpu, &error), BR_OK);
-        assert_memory_equal(found, expected, BYTES);
+        for (int beside = 0; beside < 2; beside++) {
+            assert_int_equal(br_gpu_set_rows(target, BYTES, 0, BYTES, 1, &gpu, &error), BR_OK);
+            assert_int_equal(br_gpu_move_rows(rows, COPIES, beside, &gpu, &error), BR_OK);
+            assert_int_equal(br_gpu_copy(found, target, BYTES, &gpu, &error), BR_OK);
+            assert_int_equal(br_gpu_stream_wait(&gpu, &error), BR_OK);
+            assert_memory_equal(found, expected, BYTES);
+        }
     }
     br_gpu_free(source, 0);
     br_gpu_free(target, 0);

@@ -120,7 +120,7 @@ def test_gains():
         try:
             field(**more, gains=path)
         except AssertionError as error:
-            assert "/gain is [2][2][7]; expected [5 or 1][2][7]" in str(error), error
+            assert "/gain is [2][2][7]; expected freq 1 or 5, pol 2, dish 7" in str(error), error
         else:
             raise AssertionError("gains of two channels for five were taken")
 

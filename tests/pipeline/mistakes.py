@@ -412,6 +412,9 @@ def test_same_files():
         ) + "  - {stage: record, name: again, in: field, directory: new/./., prefix: copy, overwrite: true}\n"
         result = harness.run(d, two.replace("directory: out", "directory: new"), status=2)
         assert "'record' writes the same files" in result.err, result
+        gains = "  - {stage: frb_grid, in: field, out: grid, integrate: 4, gains: out/copy_000000.dada}\n"
+        result = harness.run(d, replay() + gains, status=2)
+        assert "'record' would write over" in result.err and "copy_000000.dada" in result.err, result
         os.remove(os.path.join(d, "out", "link.dada"))
         harness.run(d, two.replace("new/./., prefix: copy", "out, prefix: copy_2"))
         assert len(glob.glob(os.path.join(d, "out", "copy*.dada"))) == 2

@@ -60,7 +60,7 @@ def follow(blocks, directory):
 def stood_still(directory):
     """Whether the page's first capture says that this machine was not there for packets."""
     with contextlib.suppress(FileNotFoundError), open(os.path.join(directory, "capture.log")) as f:
-        return re.search(r"[1-9][0-9]* no_frame|kernel lost [1-9]", f.read())
+        return re.search(r"[1-9][0-9]* (no_frame|behind)|kernel lost [1-9]", f.read())
     return False
 
 

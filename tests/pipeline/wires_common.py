@@ -120,7 +120,8 @@ def packets(url, reasons=None):
                if reason in (reasons or REASONS))
 
 
-REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
+REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "behind",
+           "early")
 
 
 class Running:

@@ -21,8 +21,9 @@ import node
 CALM_S = 180  # shorter stretches say nothing of a slope
 # The least change of what a node holds that counts: kB, kB, descriptors, threads, MiB of the GPU.
 SHOWN = {"rss": 128, "locked": 4, "fds": 1, "threads": 1, "gpu": 2}
-REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame", "early")
-LACKING = ("late", "stray", "no_frame", "malformed", "flagged")  # of packets of slots that are not taken
+REASONS = ("accepted", "late", "duplicate", "foreign", "malformed", "flagged", "stray", "no_frame",
+           "behind", "early")
+LACKING = ("late", "stray", "no_frame", "behind", "malformed", "flagged")  # of packets that are not taken
 START = re.compile(r"begins with sample (\d+), which was taken at (\S+)\.(\d{9}) UTC")
 TOTAL = re.compile(r"(\d+) packets: (.*); (\d+) never came, of which the kernel lost (\d+); (\d+) resets")
 PEER = re.compile(r"127.0.0.1:(\d+): (\d+) minichunks sent, (\d+) missed, (\d+) connections?, (\d+) not "
@@ -48,6 +49,7 @@ class Run:
         self.balanced = None
         self.off = []        # (from sample, to sample, by how many): the count was by the clock there
         self.clock_from = None  # the count is by the clock from there on
+        self.unknown = []       # (from sample, to sample): it was, and nobody said how far that was off
         self.by_clock = 0       # packets that are counted so, and nobody knows better
         self.sources_at, self.frames_from = None, {}  # where the sources began again: the first frame then
         self.present = None  # [board][slot] of [begin, end), absolute slots
@@ -59,6 +61,10 @@ class Run:
         if self.clock_from is not None:  # it never did: nobody knows where these were
             self.by_clock = int(present[:, max(0, (self.clock_from - first) // boards.SAMPLES):].sum())
             end = max(first, min(end, self.clock_from))
+        for part in (slice(max(0, a - first) // boards.SAMPLES, max(0, b - first) // boards.SAMPLES)
+                     for a, b in ((a, b or end) for a, b in self.unknown)):
+            self.by_clock += int(present[:, part].sum())
+            present[:, part] = False
         parts = [(first, end, 0)]
         for a, b, off in self.off:
             at, stop, _ = parts.pop()
@@ -98,12 +104,15 @@ class Run:
                 self.clock_from = None
             elif m := AGAIN.search(message):
                 self.sources_at = int(m[1])
-                if m[2]:
-                    self.clock_from = self.sources_at
+                if self.clock_from is not None:
+                    self.unknown.append([self.clock_from, None])
+                self.clock_from = self.sources_at if m[2] else None
             elif m := COUNTED.search(message):
                 frame = self.frames_from[self.sources_at] = int(m[1])
                 if self.off and self.off[-1][1] is None:
                     self.off[-1][1] = frame
+                for stretch in self.unknown:
+                    stretch[1] = frame if stretch[1] is None else stretch[1]
                 if self.clock_from is not None:
                     self.clock_from = max(self.clock_from, frame)
 
@@ -219,7 +228,7 @@ def balance_of_packets(soak, sent, processes, wrong):
             taken = run.taken if run.present is not None else np.zeros(boards.BOARDS, int)
             more = run.reasons.get("accepted", 0) - int(taken.sum()) - run.by_clock if run.clean else 0
             totals["accepted in a failed run"] += more
-            reasons += sum(run.reasons.get(r, 0) for r in LACKING) + more
+            reasons += sum(run.reasons.get(r, 0) for r in LACKING) + more + run.by_clock
             early = run.reasons.get("early", 0)
             if run.resets or run.off:  # before the stream went on
                 reasons += early

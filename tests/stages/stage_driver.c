@@ -279,16 +279,30 @@ int br_stage_fail_run_at(struct br_stage *stage, const char *param, const char *
     return br_stage_fail_at(stage, param, "%s", text);
 }
 
+static void say(struct br_stage *stage, const char *format, va_list args)
+{
+    char text[sizeof stage->warning];
+    if (stage->said == NULL) return;
+    vsnprintf(text, sizeof text, format, args);
+    stage->said(text);
+}
+
 void br_stage_note(struct br_stage *stage, const char *format, ...)
 {
-    (void)stage, (void)format;
+    va_list args;
+    va_start(args, format);
+    say(stage, format, args);
+    va_end(args);
 }
 
 void br_stage_warn(struct br_stage *stage, const char *format, ...)
 {
-    va_list args;
+    va_list args, again;
     va_start(args, format);
+    va_copy(again, args);
     keep_first(stage->warning, sizeof stage->warning, format, args);
+    say(stage, format, again);
+    va_end(again);
     va_end(args);
 }
 
@@ -323,11 +337,10 @@ void br_stage_count_lost(struct br_stage *stage, enum br_loss reason, uint64_t s
     stage->lost[reason] += samples;
 }
 
-/* The driver has one frame at a time. */
 struct br_frame *br_stage_lend_ahead(struct br_stage *stage, unsigned output, unsigned ahead)
 {
-    (void)stage, (void)output, (void)ahead;
-    return NULL;
+    (void)output;
+    return stage->lend != NULL ? stage->lend(ahead) : NULL;
 }
 
 /* No stage here takes updates. */

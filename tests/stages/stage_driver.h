@@ -23,9 +23,11 @@ struct br_stage {
     uint64_t lost[BR_LOSS_COUNT]; /* samples */
     uint64_t saturated;
     bool stopping;
-    unsigned threads; /* for br_stage_parallel; 0: the stage's own */
-    bool feeds;       /* it said so */
-    int device;       /* 1: if it feeds, br_stage_device is 0, a GPU whose memory is the host's */
+    void (*said)(const char *text);           /* is told what is noted and warned of; may be NULL */
+    struct br_frame *(*lend)(unsigned ahead); /* br_stage_lend_ahead; NULL: there is one frame at a time */
+    unsigned threads;                         /* for br_stage_parallel; 0: the stage's own */
+    bool feeds;                               /* it said so */
+    int device; /* 1: if it feeds, br_stage_device is 0, a GPU whose memory is the host's */
     struct br_feed *feed;
     struct br_pool *pool;
     struct br_round round;

@@ -38,6 +38,10 @@ int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const ch
 /* The same as one of the ranks of a job. */
 int load_pipeline_ranked(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
                          enum br_log_level level, struct br_ranks *ranks);
+/* A pipeline's text that the subcommand `name` has made. Its mistakes, or the error, are printed to `to`, and
+ * so are messages of `level` or above. Status. Give back in either case. */
+int load_text(struct loaded *loaded, const char *name, const char *text, FILE *to, enum br_log_level level,
+              struct br_error *error);
 void unload_pipeline(struct loaded *loaded);
 
 /* "12.3 MiB" into text; returns text. */

@@ -115,29 +115,17 @@ int cmd_convert(int argc, char **argv)
     if (!parse(&conversion, argc, argv)) return 2;
     size_t length = 0;
     char *text = pipeline(&conversion, &length);
-    struct loaded l = {0};
+    struct loaded l;
     struct br_error error = {0};
-    int status = 1;
     FILE *out = option_words_open(stderr); /* messages speak of our options, not of a pipeline file */
-    if (out == NULL) {
+    if (out == NULL || text == NULL) {
         fputs("beamring convert: not enough memory\n", stderr);
         free(text);
         return 1;
     }
-    br_log_init(&l.log, out, BR_LOG_NOTE);
-    if (text == NULL) {
-        fputs("beamring convert: not enough memory\n", stderr);
-    } else if (br_config_parse(&l.config, "convert", text, length, 0, NULL, &error) != BR_OK ||
-               br_pipeline_build(&l.graph, l.config, &l.log, NULL, false, &error) != BR_OK ||
-               br_config_errors(l.config) > 0) {
-        if (l.config != NULL && br_config_errors(l.config) > 0)
-            br_config_print_errors(l.config, out);
-        else
-            fprintf(out, "beamring convert: %s\n", error.text);
-        status = 2;
-    } else {
+    int status = 2;
+    if (load_text(&l, "convert", text, out, BR_LOG_NOTE, &error) == BR_OK)
         status = br_pipeline_run(l.graph, &(struct br_run_options){.out = stdout});
-    }
     unload_pipeline(&l);
     fclose(out);
     free(text);

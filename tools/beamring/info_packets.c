@@ -5,7 +5,6 @@
 #include "tools/beamring/info.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,6 @@
 #include "runtime/run/pipeline.h"
 #include "tools/beamring/commands.h"
 
-#include <string.h>
-
 int load_pipeline(struct loaded *loaded, const char *path, size_t nset, const char *const *set,
                   enum br_log_level level)
 {
@@ -30,6 +28,22 @@ int load_pipeline_ranked(struct loaded *loaded, const char *path, size_t nset, c
     if (status == BR_OK) return 0;
     fprintf(stderr, "beamring: %s\n", error.text);
     return status == BR_E_NO_MEMORY ? 1 : 2;
+}
+
+int load_text(struct loaded *loaded, const char *name, const char *text, FILE *to, enum br_log_level level,
+              struct br_error *error)
+{
+    *loaded = (struct loaded){0};
+    br_log_init(&loaded->log, to, level);
+    int status = br_config_parse(&loaded->config, name, text, strlen(text), 0, NULL, error);
+    if (status == BR_OK)
+        status = br_pipeline_build(&loaded->graph, loaded->config, &loaded->log, NULL, false, error);
+    if (loaded->config != NULL && br_config_errors(loaded->config) > 0) {
+        br_config_print_errors(loaded->config, to);
+        return BR_E_INVALID;
+    }
+    if (status != BR_OK) fprintf(to, "beamring %s: %s\n", name, error->text);
+    return status;
 }
 
 void unload_pipeline(struct loaded *loaded)

@@ -129,7 +129,7 @@ static int convert(const char *directory, int count, char **paths)
 {
     char *text = NULL;
     size_t length;
-    struct loaded l = {0};
+    struct loaded l;
     struct br_error error = {0};
     int status = 1;
     bool scales = false;
@@ -146,15 +146,7 @@ static int convert(const char *directory, int count, char **paths)
     fprintf(out, "]\n  - {stage: filterbank, in: beams, directory: '%s'%s}\n", directory,
             scales ? ", values: intensity" : "");
     fclose(out);
-    br_log_init(&l.log, words, BR_LOG_ERROR);
-    if (br_config_parse(&l.config, "recover", text, length, 0, NULL, &error) != BR_OK ||
-        br_pipeline_build(&l.graph, l.config, &l.log, NULL, false, &error) != BR_OK ||
-        br_config_errors(l.config) > 0) {
-        if (l.config != NULL && br_config_errors(l.config) > 0)
-            br_config_print_errors(l.config, words);
-        else
-            fprintf(words, "beamring recover: %s\n", error.text);
-    } else {
+    if (load_text(&l, "recover", text, words, BR_LOG_ERROR, &error) == BR_OK) {
         FILE *nothing = fopen("/dev/null", "w");
         status = br_pipeline_run(l.graph, &(struct br_run_options){.out = nothing});
         if (nothing != NULL) fclose(nothing);

@@ -9,6 +9,38 @@
 
 enum { MOST_RUNS = 4096 };
 
+static struct block {
+    struct block *next;
+    _Alignas(64) char memory[];
+} * blocks;
+
+void *bench_alloc(size_t bytes)
+{
+    struct block *block = aligned_alloc(64, sizeof *block + (bytes + 63) / 64 * 64);
+    if (block == NULL) {
+        fprintf(stderr, "beamring bench: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    block->next = blocks;
+    blocks = block;
+    return block->memory;
+}
+
+void bench_free_all(void)
+{
+    while (blocks != NULL) {
+        struct block *block = blocks;
+        blocks = block->next;
+        free(block);
+    }
+}
+
+uint32_t bench_random(void)
+{
+    static uint32_t state = 1;
+    return state = state * 1664525 + 1013904223;
+}
+
 int bench_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -195,6 +227,7 @@ int cmd_bench(int argc, char **argv)
             return 2;
         }
         if (cpu && missing == 0 && parts[i].cpu != NULL) shorts += parts[i].cpu();
+        bench_free_all();
         if (gpu && parts[i].gpu != NULL) on_gpu[non_gpu++] = parts[i].gpu;
     }
     if (non_gpu > 0) shorts += bench_gpu_parts(on_gpu, non_gpu);

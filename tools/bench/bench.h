@@ -35,6 +35,13 @@ int bench_replay(void);
 int bench_wires(void); /* packetize */
 int bench_follow(void);
 
+/* Memory until the part has ended, at a multiple of 64 bytes. Without memory the program ends. */
+void *bench_alloc(size_t bytes);
+void bench_free_all(void);
+
+/* The next of a fixed series of random words; the upper bits are the better ones. */
+uint32_t bench_random(void);
+
 /* A telescope's dishes on its grid of m x n cells: row after row, without the few places that have no
  * dish. */
 void bench_place_dishes(unsigned m, unsigned n, unsigned dishes, uint16_t (*cell)[2]);

@@ -2,6 +2,7 @@
  * that follow the sky: pipelines of both in turn, with the same source, stages and queues. New weights hold
  * from some frames on; the largest times show whether those wait for them. */
 #include "buffers/clock.h"
+#include "tools/beamring/commands.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/gpu/run.h"
 
@@ -66,28 +67,21 @@ static char *pipeline_text(const struct gpu_node *node, const char *device, cons
 static bool run_once(const char *text, double *ms, struct br_error *error)
 {
     static struct br_stage_type source_type, sink_type;
-    struct br_config *config = NULL;
-    struct br_graph *graph = NULL;
-    struct br_log log;
+    struct loaded l;
     memset(&run, 0, sizeof run);
-    br_log_init(&log, stderr, BR_LOG_WARNING);
-    int status = br_config_parse(&config, "bench follow", text, strlen(text), 0, NULL, error);
-    if (status == BR_OK) status = br_pipeline_build(&graph, config, &log, NULL, false, error);
-    if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
-    for (size_t s = 0; status == BR_OK && s < graph->nstages; s++) {
-        struct br_stage *stage = &graph->stage[s];
+    int status = load_text(&l, "bench", text, stderr, BR_LOG_WARNING, error);
+    for (size_t s = 0; status == BR_OK && s < l.graph->nstages; s++) {
+        struct br_stage *stage = &l.graph->stage[s];
         if (stage->nin == 0) gpu_replace(stage, &source_type, source);
         if (stage->nout == 0) gpu_replace(stage, &sink_type, sink);
     }
-    if (status == BR_OK) status = br_pipeline_start(graph, error);
-    if (status == BR_OK) status = br_pipeline_finish(graph, error);
+    if (status == BR_OK) status = br_pipeline_start(l.graph, error);
+    if (status == BR_OK) status = br_pipeline_finish(l.graph, error);
     if (status == BR_OK && run.came != FRAMES * SAMPLES)
         status = br_fail(error, BR_E_INTERNAL, "%llu of %d samples came", (unsigned long long)run.came,
                          FRAMES * SAMPLES);
     memcpy(ms, run.ms + WARM, (FRAMES - WARM) * sizeof *ms);
-    br_pipeline_destroy(graph);
-    br_config_free(config);
-    br_log_destroy(&log);
+    unload_pipeline(&l);
     return status == BR_OK;
 }
 

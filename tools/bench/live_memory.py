@@ -68,7 +68,7 @@ def main():
     p.add_argument("--node", choices=NODES, default="chord")
     p.add_argument("--device", default="cuda:", help="cpu: without a GPU")
     p.add_argument("--seconds", type=float, default=10)
-    p.add_argument("--threads", type=int, default=6, help="that fill a node's frames")
+    p.add_argument("--threads", type=int, default=10, help="that fill a node's frames")
     p.add_argument("--buffer-ms", type=float, default=100, help="of packets that may wait, as in the kernel")
     p.add_argument("--one-process", action="store_true")
     a = p.parse_args()

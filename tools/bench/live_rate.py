@@ -134,7 +134,8 @@ def report(a, part, result, verbose=False):
     print(
         f"{part:6.3f} of the real rate wanted, {reached / 1e3:8.1f} k packets/s sent "
         f"({reached * 6144 / 1e9:.2f} GB/s, `{way}`): {lost} of {sent} lost (kernel "
-        f"{became['kernel']}, no_frame {became['no_frame']}, late {became['late']}); {sentence}", flush=True)
+        f"{became['kernel']}, no_frame {became['no_frame']}, behind {became['behind']}, "
+        f"late {became['late']}); {sentence}", flush=True)
     if verbose or lost:
         for s in stages:
             print(f"        {s['name']:20} busy {s['busy_s']:7.2f} s, CPU {s['cpu_s']:7.2f}, waits for input "

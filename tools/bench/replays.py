@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Several replays at once, each from the page cache to a GPU of its own: the sum of their rates, beside as
-many bare copies from locked memory and what the host's threads can read from the page cache, in the same run.
+"""Several replays at once, each from the page cache to a GPU of its own: the sum of their rates, in the same
+run with as many bare copies from locked memory, and with copies from caches while the host's threads read as
+much from the page cache: a replay must do both.
 
     tools/bench/replays.py PROGRAM PLUGINS HOST_COPIES [--gpus 1,2,4] [--one-process]
 
@@ -92,18 +93,17 @@ def main():
     counts = [int(x) for x in a.gpus.split(",")]
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="beamring-") as d:
         paths = make_recordings(d, max(counts))
-        reads = 0
         for threads in () if a.no_reads else (8, 16, 32, os.cpu_count()):
             rate = bare(a, 0, threads, *paths)
-            reads = max(reads, rate)
             print(f"  {threads:3} threads read {rate:6.1f} GB/s from the page cache", flush=True)
         print("  GPUs  bare copies    replays, GB/s: sum (each)")
         for n in counts:
             copies, rates = bare(a, n), replay(a, d, paths[:n])
-            limit = min(copies, reads or copies)
+            both = max(bare(a, n, threads * n, *paths[:n]) for threads in (4, 8, 16))
             each = ", ".join(f"{r:.1f}" for r in rates)
             print(f"  {n:4}  {copies:6.1f} GB/s  {sum(rates):6.1f} ({each}): {sum(rates) / copies:.2f} of "
-                  f"the copies, {sum(rates) / limit:.2f} of the limit", flush=True)
+                  f"the copies, {sum(rates) / both:.2f} of {both:.1f} GB/s that bare threads read and "
+                  "copy at once", flush=True)
 
 
 if __name__ == "__main__":

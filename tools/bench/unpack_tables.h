@@ -4,8 +4,7 @@
 #define BEAMRING_TOOLS_BENCH_UNPACK_TABLES_H
 
 #include "kernels/unpack/unpack.h"
-
-#include <stdlib.h>
+#include "tools/bench/bench.h"
 
 struct unpack_shape {
     const char *name;
@@ -15,54 +14,42 @@ struct unpack_shape {
     size_t sum_samples;
 };
 
-/* Frees what unpack_tables made. */
-static inline void unpack_tables_free(struct br_unpack_params *p)
-{
-    free((void *)(uintptr_t)p->channel_offset);
-    free((void *)(uintptr_t)p->channel_stream);
-    free((void *)(uintptr_t)p->input_offset);
-    free((void *)(uintptr_t)p->input_source);
-    free((void *)(uintptr_t)p->position);
-}
-
-/* Channels of the streams interleave. NULL tables without memory: unpack refuses them as it does all that
- * is wrong. */
-static inline bool unpack_tables(struct br_unpack_params *p, const struct unpack_shape *s)
+/* Channels of the streams interleave. The tables are of bench_alloc. */
+static inline struct br_unpack_params unpack_tables(const struct unpack_shape *s)
 {
     size_t F = s->streams * s->channels, n = s->sources * s->inputs, all = n / 2;
-    size_t *channel = malloc(F * sizeof *channel), *input = malloc(n * sizeof *input);
-    uint32_t *stream = malloc(F * sizeof *stream), *source = malloc(n * sizeof *source),
-             *position = malloc(n * sizeof *position);
-    *p = (struct br_unpack_params){.nsources = s->sources,
-                                   .nstreams = s->streams,
-                                   .packet_samples = s->samples,
-                                   .packet_bytes = s->samples * s->channels * s->inputs,
-                                   .receipt_bytes = (s->sources * s->streams + 31) / 32 * 4,
-                                   .time_stride = s->time_last ? s->inputs : s->channels * s->inputs,
-                                   .packet_channels = s->channels,
-                                   .channel_stride = s->time_last ? s->samples * s->inputs : s->inputs,
-                                   .nchannels = F,
-                                   .channel_offset = channel,
-                                   .channel_stream = stream,
-                                   .ninputs = n,
-                                   .input_offset = input,
-                                   .input_source = source,
-                                   .position = position,
-                                   .npositions = n,
-                                   .offset_binary = true,
-                                   .real_high = true,
-                                   .sum_samples = s->sum_samples};
-    if (!channel || !input || !stream || !source || !position) return false;
+    size_t *channel = bench_alloc(F * sizeof *channel), *input = bench_alloc(n * sizeof *input);
+    uint32_t *stream = bench_alloc(F * sizeof *stream), *source = bench_alloc(n * sizeof *source),
+             *position = bench_alloc(n * sizeof *position);
+    struct br_unpack_params p = {.nsources = s->sources,
+                                 .nstreams = s->streams,
+                                 .packet_samples = s->samples,
+                                 .packet_bytes = s->samples * s->channels * s->inputs,
+                                 .receipt_bytes = (s->sources * s->streams + 31) / 32 * 4,
+                                 .time_stride = s->time_last ? s->inputs : s->channels * s->inputs,
+                                 .packet_channels = s->channels,
+                                 .channel_stride = s->time_last ? s->samples * s->inputs : s->inputs,
+                                 .nchannels = F,
+                                 .channel_offset = channel,
+                                 .channel_stream = stream,
+                                 .ninputs = n,
+                                 .input_offset = input,
+                                 .input_source = source,
+                                 .position = position,
+                                 .npositions = n,
+                                 .offset_binary = true,
+                                 .real_high = true,
+                                 .sum_samples = s->sum_samples};
     for (size_t f = 0; f < F; f++) {
         stream[f] = (uint32_t)(f % s->streams);
-        channel[f] = f % s->streams * p->packet_bytes + f / s->streams * p->channel_stride;
+        channel[f] = f % s->streams * p.packet_bytes + f / s->streams * p.channel_stride;
     }
     for (size_t i = 0; i < n; i++) {
         source[i] = (uint32_t)(i / s->inputs);
-        input[i] = source[i] * s->streams * p->packet_bytes + i % s->inputs;
+        input[i] = source[i] * s->streams * p.packet_bytes + i % s->inputs;
         position[i] = (uint32_t)(s->pol_scattered ? i % 2 * all + i / 2 : i);
     }
-    return true;
+    return p;
 }
 
 #endif

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { NOTHING = -2, SHOWN = 4, BANKS = 32, WORD = 4 };
 

@@ -6,7 +6,6 @@
 
 #include <complex.h>
 #include <math.h>
-#include <string.h>
 
 void layouts_frb_grid_autocorr_2d(struct layouts *report);
 

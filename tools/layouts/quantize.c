@@ -1,5 +1,4 @@
 /* The layouts of the quantizer: a tile of J in shared memory and in registers. */
-#include "kernels/common/fragments.h"
 #include "kernels/quantize/gpu/layout.h"
 #include "tools/layouts/check.h"
 

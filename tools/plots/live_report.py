@@ -133,7 +133,8 @@ def draw(path, found, truth, axes, levels, freq, tsamp, start, data, packets):
 
     bars = fig.add_subplot(grid[1, 0])
     names, left = [str(s) for s in packets], np.zeros(len(packets))
-    colors = {"accepted": "#3f8f5f", "never came": "#c0392b", "late": "#e0a030", "no_frame": "#8050a0"}
+    colors = {"accepted": "#3f8f5f", "never came": "#c0392b", "late": "#e0a030", "no_frame": "#8050a0",
+              "behind": "#5070b0"}
     for reason, color in colors.items():
         part = np.array([100 * c.get(reason, 0) / max(c.get("accepted", 0) + c.get("never came", 0), 1)
                          for c in packets.values()])
@@ -230,7 +231,7 @@ def report(path, env, directory, said, picture):
     packets = packets_of(said)
     came = sum(c.get("accepted", 0) for c in packets.values())
     never = sum(c.get("never came", 0) for c in packets.values())
-    slow = sum(c.get("no_frame", 0) for c in packets.values())
+    slow = sum(c.get("no_frame", 0) + c.get("behind", 0) for c in packets.values())
     print(f"packets: {came} taken, {never} never came, {slow} found no free frame; "
           f"{100 * missing:.2f} % of the beams is masked")
     if picture is not None:

@@ -1,5 +1,6 @@
 /* beam_weights.c - see beam_weights.h. */
 #include "stages/common/sky/beam_weights.h"
+#include "stages/common/stage/gains.h"
 #include "stages/common/stage/shape.h"
 
 #include <math.h>
@@ -120,18 +121,10 @@ const int32_t *br_beam_weights_incoherent(struct br_stage *stage, const struct b
 static int take_gains(struct br_stage *stage, const char *path, const struct br_stream *in,
                       struct br_weights_rule *rule)
 {
-    struct br_error error = {0};
     struct br_gains *gains = &rule->gains;
-    if (path == NULL) return BR_OK;
-    if (br_gains_check_channels(path, in, &error) != BR_OK || br_gains_read(gains, path, &error) != BR_OK)
-        return br_stage_fail_at(stage, "gains", "%s", error.text);
-    gains->value =
-        br_stage_keep(stage, gains->value, gains->nfreq * gains->npol * gains->ndishes * 2 * sizeof(float));
-    if ((gains->nfreq != 1 && gains->nfreq != rule->nchannels) || gains->npol != rule->npol ||
-        gains->ndishes != rule->ndishes)
-        return br_stage_fail_at(
-            stage, "gains", "%s: /gain is [%zu][%zu][%zu]; expected freq 1 or %zu, pol %zu, dish %zu", path,
-            gains->nfreq, gains->npol, gains->ndishes, rule->nchannels, rule->npol, rule->ndishes);
+    const struct br_gains_shape shape = {in, in->nchannels, in->nchannels, rule->npol, rule->ndishes};
+    int status = br_stage_gains(stage, path, &shape, gains);
+    if (status != BR_OK || gains->value == NULL) return status;
     for (size_t i = 0; i < gains->nfreq * rule->npol * rule->ndishes; i++)
         rule->largest =
             fmax(rule->largest, hypot((double)gains->value[2 * i], (double)gains->value[2 * i + 1]));

@@ -1,4 +1,4 @@
-/* shape.h - what several stages demand of their input's array. */
+/* shape.h - what several stages demand of their input's array, and how they cut their output's frames. */
 #ifndef BEAMRING_STAGES_COMMON_STAGE_SHAPE_H
 #define BEAMRING_STAGES_COMMON_STAGE_SHAPE_H
 
@@ -17,6 +17,16 @@ int br_expect_one_factor(struct br_stage *stage);
  * stage's. */
 int br_output_array(struct br_stage *stage, struct br_stream *stream, enum br_dtype dtype, const char *axes,
                     const size_t *lengths);
+
+/* How many blocks of `block` base samples, block_bytes each, an output frame has: `asked`; for 0 what makes
+ * it about as long as the input's frames, but not very large. */
+size_t br_blocks_of_frame(const struct br_stream *in, uint64_t block, size_t block_bytes, int64_t asked);
+
+/* Moves the rows, data and validity, of a frame [nchannels][time][...] together, which was made for `length`
+ * time steps of step_bytes and ends after `steps` of them. Rows may overlap: `row` is scratch for one, where
+ * the frames are. Status. */
+int br_shorten_rows(struct br_stage *stage, const struct br_frame *frame, size_t nchannels, size_t length,
+                    size_t steps, size_t step_bytes, void *row);
 
 /* Moves `bytes` of malloc'ed memory into memory that lives as long as the pipeline, and frees it. NULL stays
  * NULL. */

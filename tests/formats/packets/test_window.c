@@ -434,7 +434,7 @@ static void test_counter_starts_again(void **state)
     assert_int_equal(put((FIRST + OPEN) * FRAME, 6), WINDOW_NO_FRAME);
     window_set_near(&w, (FIRST + 40) * FRAME);
     assert_int_equal(put((FIRST + OPEN) * FRAME, 6), WINDOW_STRAY);
-    assert_int_equal(atomic_load(&w.source[6].latest), (FIRST + OPEN + 32) * FRAME);
+    assert_int_equal(atomic_load(&w.source[6].elsewhere), (FIRST + OPEN + 32) * FRAME);
     for (int64_t n = 0; n < OPEN; n++) free_frame(&frames[n]);
     tear_down();
 }

@@ -45,24 +45,16 @@ static void blas(void *arg)
 static int bench(unsigned integrate, const char *name)
 {
     struct baseband_bench b = {0};
-    int8_t *weights = malloc((size_t)P * B * D * 2);
-    int32_t *shift = malloc((size_t)P * B * sizeof *shift);
-    uint32_t random = 1;
-    int shorts = 0;
-    b.e = malloc((size_t)T * F * P * D);
-    b.out = malloc((size_t)B * F * P * T);
-    b.field = malloc((size_t)T * D * sizeof *b.field);
-    b.weights = malloc((size_t)B * D * sizeof *b.weights);
-    b.beams = malloc((size_t)T * B * sizeof *b.beams);
-    if (!weights || !shift || !b.e || !b.out || !b.field || !b.weights || !b.beams) {
-        fprintf(stderr, "bench baseband: no memory\n");
-        shorts = 1;
-        goto done;
-    }
-    for (size_t i = 0; i < (size_t)T * F * P * D; i++)
-        b.e[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
+    int8_t *weights = bench_alloc((size_t)P * B * D * 2);
+    int32_t *shift = bench_alloc((size_t)P * B * sizeof *shift);
+    b.e = bench_alloc((size_t)T * F * P * D);
+    b.out = bench_alloc((size_t)B * F * P * T);
+    b.field = bench_alloc((size_t)T * D * sizeof *b.field);
+    b.weights = bench_alloc((size_t)B * D * sizeof *b.weights);
+    b.beams = bench_alloc((size_t)T * B * sizeof *b.beams);
+    for (size_t i = 0; i < (size_t)T * F * P * D; i++) b.e[i] = (uint8_t)(bench_random() >> 24);
     for (size_t i = 0; i < (size_t)P * B * D * 2; i++)
-        weights[i] = (int8_t)((int)((random = random * 1664525 + 1013904223) >> 8) % 255 - 127);
+        weights[i] = (int8_t)((int)(bench_random() >> 8) % 255 - 127);
     for (size_t i = 0; i < (size_t)P * B; i++) shift[i] = 11;
     for (size_t i = 0; i < (size_t)T * D; i++) b.field[i] = (float)(i % 15) - 7 + ((float)(i % 13) - 6) * I;
     for (size_t i = 0; i < (size_t)B * D; i++) b.weights[i] = weights[2 * i] + weights[2 * i + 1] * I;
@@ -78,24 +70,15 @@ static int bench(unsigned integrate, const char *name)
     struct br_why why;
     if (br_baseband_create(&b.plan, BR_CPU, &params, &why) != 0) {
         fprintf(stderr, "bench baseband: %s\n", why.text);
-        shorts = 1;
-        goto done;
+        return 1;
     }
     openblas_set_num_threads(1);
     double ours, theirs;
     bench_pair(integrate > 0 ? beamring_power : beamring, &b, blas, &b, 5, &ours, &theirs);
     double products = (double)T * F * P * D * B;
-    shorts += bench_report(name, products / ours / 1e9, "G complex products/s", "OpenBLAS cgemm, one thread",
-                           theirs / ours, 2, 1);
+    int shorts = bench_report(name, products / ours / 1e9, "G complex products/s",
+                              "OpenBLAS cgemm, one thread", theirs / ours, 2, 1);
     br_baseband_destroy(b.plan);
-done:
-    free(weights);
-    free(shift);
-    free(b.e);
-    free(b.out);
-    free(b.field);
-    free(b.weights);
-    free(b.beams);
     return shorts;
 }
 

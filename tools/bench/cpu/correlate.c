@@ -38,18 +38,17 @@ static int measure(size_t inputs, double required)
 {
     struct br_correlate_params p = {1, inputs, false, NULL};
     struct correlate_bench b = {.inputs = inputs};
-    struct br_why why = {"no memory"};
-    uint32_t random = 1;
+    struct br_why why;
     char what[64];
     int shorts = 1;
-    b.e = malloc(T * inputs);
-    b.v = malloc(br_correlate_baselines(&p) * 2 * sizeof *b.v);
-    b.field = malloc(T * inputs * sizeof *b.field);
-    b.product = malloc(inputs * inputs * sizeof *b.product);
-    if (b.e && b.v && b.field && b.product && br_correlate_create(&b.plan, BR_CPU, &p, &why) == 0) {
+    b.e = bench_alloc(T * inputs);
+    b.v = bench_alloc(br_correlate_baselines(&p) * 2 * sizeof *b.v);
+    b.field = bench_alloc(T * inputs * sizeof *b.field);
+    b.product = bench_alloc(inputs * inputs * sizeof *b.product);
+    if (br_correlate_create(&b.plan, BR_CPU, &p, &why) == 0) {
         double ours, theirs, products = (double)T * (double)br_correlate_baselines(&p);
         for (size_t i = 0; i < T * inputs; i++) {
-            b.e[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
+            b.e[i] = (uint8_t)(bench_random() >> 24);
             b.field[i] = (float)(i % 15) - 7 + ((float)(i % 13) - 6) * I;
         }
         openblas_set_num_threads(1);
@@ -61,10 +60,6 @@ static int measure(size_t inputs, double required)
         fprintf(stderr, "bench correlate: %s\n", why.text);
     }
     br_correlate_destroy(b.plan);
-    free(b.e);
-    free(b.v);
-    free(b.field);
-    free(b.product);
     return shorts;
 }
 

@@ -32,11 +32,11 @@ int bench_flag(void)
 {
     struct br_flag_params p = {CHANNELS, INPUTS, BLOCK, BLOCKS, NULL, {0}};
     size_t bytes = (size_t)LONG * CHANNELS * INPUTS;
-    struct flag_bench b = {NULL, malloc(bytes), malloc(bytes)};
-    struct br_why why = {"no memory"};
+    struct flag_bench b = {NULL, bench_alloc(bytes), bench_alloc(bytes)};
+    struct br_why why;
     double ours, theirs;
     int shorts = 1;
-    if (b.e && b.out && br_flag_create(&b.plan, BR_CPU, &p, &why) == 0) {
+    if (br_flag_create(&b.plan, BR_CPU, &p, &why) == 0) {
         srand(1);
         for (size_t k = 0; k < bytes; k++) { /* sums of three: much like noise */
             int re = rand() % 5 + rand() % 5 + rand() % 4 - 5, im = rand() % 5 + rand() % 5 + rand() % 4 - 5;
@@ -50,7 +50,5 @@ int bench_flag(void)
         fprintf(stderr, "bench flag: %s\n", why.text);
     }
     br_flag_destroy(b.plan);
-    free(b.e);
-    free(b.out);
     return shorts;
 }

@@ -26,14 +26,6 @@ static const struct shape shapes[] = {
 
 enum { NPOL = 2, DOWNSAMPLE = 40, BLOCKS = 8, RUNS = 9 };
 
-static uint32_t random_state = 1;
-
-static uint8_t random_byte(void)
-{
-    random_state = random_state * 1664525 + 1013904223;
-    return (uint8_t)(random_state >> 24);
-}
-
 struct grid_bench {
     struct br_frb_grid *plan;
     size_t row, samples;
@@ -76,11 +68,11 @@ static int bench_grid(const struct shape *s)
 {
     static uint16_t cell[512][2];
     static float weights[NPOL * 512 * 2];
-    int M = (int)s->m, N = (int)s->n, shorts = 1;
+    int M = (int)s->m, N = (int)s->n;
     size_t cells = (size_t)4 * s->m * s->n;
     struct grid_bench b = {.row = NPOL * s->dishes, .samples = DOWNSAMPLE * BLOCKS};
     bench_place_dishes(s->m, s->n, s->dishes, cell);
-    for (size_t i = 0; i < NPOL * s->dishes * 2; i++) weights[i] = (float)random_byte() / 256;
+    for (size_t i = 0; i < NPOL * s->dishes * 2; i++) weights[i] = (float)(bench_random() >> 24) / 256;
     struct br_frb_grid_params params = {.nchannels = 1,
                                         .npol = NPOL,
                                         .ndishes = s->dishes,
@@ -92,18 +84,17 @@ static int bench_grid(const struct shape *s)
                                         .downsample = DOWNSAMPLE,
                                         .threshold = 0.5};
     params.log2_scale = br_frb_grid_log2_scale(&params);
-    struct br_why why = {"no memory"};
-    b.e = malloc(b.samples * b.row);
-    b.out = malloc(BLOCKS * cells * sizeof *b.out);
-    b.field = fftwf_malloc(cells * sizeof *b.field);
-    b.rows = fftwf_malloc(cells * sizeof *b.rows);
-    b.sky = fftwf_malloc(cells * sizeof *b.sky);
-    if (!b.e || !b.out || !b.field || !b.rows || !b.sky ||
-        br_frb_grid_create(&b.plan, BR_CPU, &params, &why) != 0) {
+    struct br_why why;
+    b.e = bench_alloc(b.samples * b.row);
+    b.out = bench_alloc(BLOCKS * cells * sizeof *b.out);
+    b.field = bench_alloc(cells * sizeof *b.field);
+    b.rows = bench_alloc(cells * sizeof *b.rows);
+    b.sky = bench_alloc(cells * sizeof *b.sky);
+    if (br_frb_grid_create(&b.plan, BR_CPU, &params, &why) != 0) {
         fprintf(stderr, "bench frb_grid: %s\n", why.text);
-        goto done;
+        return 1;
     }
-    for (size_t i = 0; i < b.samples * b.row; i++) b.e[i] = random_byte();
+    for (size_t i = 0; i < b.samples * b.row; i++) b.e[i] = (uint8_t)(bench_random() >> 24);
     /* M transforms of length 2N, then 2N of length 2M */
     b.along_n = fftwf_plan_many_dft(1, (int[]){2 * N}, M, b.field, NULL, 1, 2 * N, b.rows, NULL, 2 * M, 1,
                                     FFTW_BACKWARD, FFTW_ESTIMATE);
@@ -115,17 +106,11 @@ static int bench_grid(const struct shape *s)
     bench_pair(grid, &b, transforms, &b, RUNS, &ours, &theirs);
     char what[96];
     snprintf(what, sizeof what, "frb_grid, %s %ux%u, %u dishes", s->name, s->m, s->n, s->dishes);
-    shorts = bench_report(what, ours / (double)(b.samples * NPOL) * 1e6, "us/sample",
-                          "the FFTW transforms alone", ours / theirs, 1.3, 0);
-done:
+    int shorts = bench_report(what, ours / (double)(b.samples * NPOL) * 1e6, "us/sample",
+                              "the FFTW transforms alone", ours / theirs, 1.3, 0);
     br_frb_grid_destroy(b.plan);
-    if (b.along_n) fftwf_destroy_plan(b.along_n);
-    if (b.along_m) fftwf_destroy_plan(b.along_m);
-    free(b.e);
-    free(b.out);
-    fftwf_free(b.field);
-    fftwf_free(b.rows);
-    fftwf_free(b.sky);
+    fftwf_destroy_plan(b.along_n);
+    fftwf_destroy_plan(b.along_m);
     return shorts;
 }
 
@@ -163,8 +148,8 @@ static void products(void *arg)
 
 static float *random_floats(size_t count)
 {
-    float *values = malloc(count * sizeof *values);
-    for (size_t i = 0; values && i < count; i++) values[i] = (float)random_byte();
+    float *values = bench_alloc(count * sizeof *values);
+    for (size_t i = 0; i < count; i++) values[i] = (float)(bench_random() >> 24);
     return values;
 }
 
@@ -177,17 +162,15 @@ static int bench_beams(const struct shape *s, int factorizable)
                             .bx = factorizable ? s->bx : 0,
                             .by = factorizable ? s->by : nbeams};
     const double freq = 600;
-    double *direction = malloc(nbeams * 2 * sizeof *direction);
-    b.in = malloc(b.steps * cells * sizeof *b.in);
-    b.out = malloc(b.steps * nbeams * sizeof *b.out);
+    double *direction = bench_alloc(nbeams * 2 * sizeof *direction);
+    b.in = bench_alloc(b.steps * cells * sizeof *b.in);
+    b.out = bench_alloc(b.steps * nbeams * sizeof *b.out);
     b.grid = random_floats(b.steps * cells);
     b.weights = random_floats(factorizable ? cells + s->bx * b.np + s->by * b.nq : cells * nbeams);
     b.middle = random_floats(b.steps * b.np * s->by);
     b.beams = random_floats(b.steps * nbeams);
-    struct br_why why = {"no memory"};
-    int shorts = 1;
-    if (!direction || !b.in || !b.out || !b.grid || !b.weights || !b.middle || !b.beams) goto failed;
-    for (size_t i = 0; i < b.steps * cells; i++) b.in[i] = (uint16_t)(0x3c00 + random_byte());
+    struct br_why why;
+    for (size_t i = 0; i < b.steps * cells; i++) b.in[i] = (uint16_t)(0x3c00 + (bench_random() >> 24));
     for (size_t i = 0; i < nbeams; i++) {
         direction[2 * i] = ((double)(i / s->by) / (double)s->bx - 0.5) / 3;
         direction[2 * i + 1] = ((double)(i % s->by) / (double)s->by - 0.5) / 3;
@@ -203,26 +186,19 @@ static int bench_beams(const struct shape *s, int factorizable)
                                                .beams_x = factorizable ? s->bx : 0,
                                                .beams_y = factorizable ? s->by : 0,
                                                .max_steps = b.steps};
-    if (br_frb_beams_create(&b.plan, BR_CPU, &params, &why) != 0) goto failed;
+    if (br_frb_beams_create(&b.plan, BR_CPU, &params, &why) != 0) {
+        fprintf(stderr, "bench frb_beams: %s\n", why.text);
+        return 1;
+    }
     double ours, theirs, operations = 2.0 * (double)b.steps * (double)(b.np * b.nq * b.by);
     if (factorizable) operations += 2.0 * (double)b.steps * (double)(b.np * b.bx * b.by);
     bench_pair(beams, &b, products, &b, RUNS, &ours, &theirs);
     char what[96];
     snprintf(what, sizeof what, "frb_beams, %s, %zu beams%s, %zu steps", s->name, nbeams,
              factorizable ? " on a grid" : "", s->steps);
-    shorts = bench_report(what, operations / ours / 1e9, "Gflop/s", "OpenBLAS sgemm", theirs / ours, 0.8, 1);
-    goto done;
-failed:
-    fprintf(stderr, "bench frb_beams: %s\n", why.text);
-done:
+    int shorts =
+        bench_report(what, operations / ours / 1e9, "Gflop/s", "OpenBLAS sgemm", theirs / ours, 0.8, 1);
     br_frb_beams_destroy(b.plan);
-    free(direction);
-    free(b.in);
-    free(b.out);
-    free(b.grid);
-    free(b.weights);
-    free(b.middle);
-    free(b.beams);
     return shorts;
 }
 

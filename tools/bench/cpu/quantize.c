@@ -54,22 +54,11 @@ static int bench_bits(struct quantize_bench *b, unsigned bits)
 
 int bench_quantize(void)
 {
-    struct quantize_bench b = {.in = malloc((size_t)F * B * T * sizeof *b.in),
-                               .transposed = malloc((size_t)F * B * T * sizeof *b.transposed),
-                               .out = malloc((size_t)F * B * T),
-                               .side = malloc((size_t)F * B * 2 * sizeof *b.side)};
-    int shorts = 1;
-    if (b.in && b.transposed && b.out && b.side) {
-        uint32_t random = 1;
-        for (size_t i = 0; i < (size_t)F * B * T; i++)
-            b.in[i] = br_half_from_float((float)((random = random * 1664525 + 1013904223) >> 8) / 0x1p20f);
-        shorts = bench_bits(&b, 4) + bench_bits(&b, 8);
-    } else {
-        fprintf(stderr, "bench quantize: no memory\n");
-    }
-    free(b.in);
-    free(b.transposed);
-    free(b.out);
-    free(b.side);
-    return shorts;
+    struct quantize_bench b = {.in = bench_alloc((size_t)F * B * T * sizeof *b.in),
+                               .transposed = bench_alloc((size_t)F * B * T * sizeof *b.transposed),
+                               .out = bench_alloc((size_t)F * B * T),
+                               .side = bench_alloc((size_t)F * B * 2 * sizeof *b.side)};
+    for (size_t i = 0; i < (size_t)F * B * T; i++)
+        b.in[i] = br_half_from_float((float)(bench_random() >> 8) / 0x1p20f);
+    return bench_bits(&b, 4) + bench_bits(&b, 8);
 }

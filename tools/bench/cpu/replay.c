@@ -8,6 +8,7 @@
 #include "formats/guppi/guppi.h"
 #include "formats/kotekan/kotekan_raw.h"
 #include "runtime/run/pipeline.h"
+#include "tools/beamring/commands.h"
 #include "tools/bench/bench.h"
 
 #include <errno.h>
@@ -54,9 +55,9 @@ static uint8_t *noise(void)
 {
     static uint8_t *data;
     if (data != NULL) return data;
-    data = malloc(BYTES);
+    data = bench_alloc(BYTES);
     uint64_t seed = 1;
-    for (size_t i = 0; data != NULL && i < BYTES; i += 8) {
+    for (size_t i = 0; i < BYTES; i += 8) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint64_t word = (seed ^ seed >> 29) | 0x0101010101010101u;
         memcpy(data + i, &word, 8);
@@ -229,14 +230,13 @@ static void write_hdf5(const char *path, unsigned freq_id, hsize_t rows, enum ch
     hid_t data = H5Dcreate2(file, "baseband", H5T_NATIVE_UINT8, space, H5P_DEFAULT, plist, H5P_DEFAULT);
     if (!packed) H5Dwrite(data, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, noise());
     size_t bytes = (size_t)(chunk[0] * chunk[1]);
-    uint8_t *out = malloc(2 * bytes);
-    for (hsize_t row = 0; packed && out != NULL && row < rows; row += chunk[0]) {
+    uint8_t *out = bench_alloc(2 * bytes);
+    for (hsize_t row = 0; packed && row < rows; row += chunk[0]) {
         hsize_t at[2] = {row, 0};
         const uint8_t *from = noise() + row * CHIME_INPUTS % (BYTES - bytes);
         size_t n = pack_chunk(what == PACKED_FIELD ? field(from, bytes) : from, bytes, out);
         H5Dwrite_chunk(data, H5P_DEFAULT, 0, at, n, out);
     }
-    free(out);
     H5Dclose(data);
     H5Pclose(plist);
     H5Sclose(space);
@@ -267,31 +267,24 @@ static int count_frames(struct br_stage *stage, void *self, const struct br_io *
 static void replay(struct run *r)
 {
     struct br_error error = {0};
-    struct br_config *config = NULL;
-    struct br_graph *graph = NULL;
-    struct br_log log;
+    struct loaded l;
     struct br_stage_type sink;
-    br_log_init(&log, stderr, BR_LOG_WARNING);
-    int status = br_config_parse(&config, "bench", r->text, strlen(r->text), 0, NULL, &error);
-    if (status == BR_OK) status = br_pipeline_build(&graph, config, &log, NULL, false, &error);
-    if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
+    int status = load_text(&l, "bench", r->text, stderr, BR_LOG_WARNING, &error);
     if (status == BR_OK) {
-        struct br_stage *last = &graph->stage[1];
+        struct br_stage *last = &l.graph->stage[1];
         sink = *last->type; /* a reader that does nothing, in place of a recorder */
         sink.start = NULL;
         sink.stop = NULL;
         sink.process = count_frames;
         last->type = &sink;
-        status = br_pipeline_start(graph, &error);
-        if (status == BR_OK) status = br_pipeline_finish(graph, &error);
+        status = br_pipeline_start(l.graph, &error);
+        if (status == BR_OK) status = br_pipeline_finish(l.graph, &error);
         struct br_stage_totals totals;
-        br_stage_get_totals(&graph->stage[0], &totals);
+        br_stage_get_totals(&l.graph->stage[0], &totals);
         r->samples = totals.out_samples;
     }
     if (status != BR_OK) snprintf(r->error, sizeof r->error, "%s", error.text);
-    br_pipeline_destroy(graph);
-    br_config_free(config);
-    br_log_destroy(&log);
+    unload_pipeline(&l);
 }
 
 static void plain_read(struct run *r)
@@ -443,7 +436,7 @@ static int bench_chime(const char *what, enum chime_data data, double required)
 
 int bench_replay(void)
 {
-    if (mkdtemp(directory) == NULL || noise() == NULL) {
+    if (mkdtemp(directory) == NULL) {
         fprintf(stderr, "beamring bench: cannot make %s: %s\n", directory, strerror(errno));
         return 1;
     }
@@ -456,6 +449,5 @@ int bench_replay(void)
     result += bench_chime("CHIME baseband, bitshuffle and LZ4", PACKED, 0.7);
     result += bench_chime("CHIME baseband, the same of received noise", PACKED_FIELD, 0.7);
     rmdir(directory);
-    free(noise());
     return result;
 }

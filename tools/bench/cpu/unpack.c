@@ -71,18 +71,17 @@ static int measure(const struct unpack_shape *shape, bool sums, double required)
 {
     struct unpack_shape s = *shape;
     struct unpack_bench b = {.threads = (unsigned)sysconf(_SC_NPROCESSORS_ONLN)};
-    struct br_unpack_params p;
-    struct br_why why = {"no memory"};
+    struct br_why why;
+    bool good = true;
     if (b.threads > MOST_THREADS) b.threads = MOST_THREADS;
     if (!sums) s.sum_samples = 0;
-    bool good = unpack_tables(&p, &s);
+    struct br_unpack_params p = unpack_tables(&s);
     size_t blocks = shape->sum_samples / s.samples * SUM_BLOCKS,
            bytes = blocks * s.sources * s.streams * p.packet_bytes;
-    uint8_t *in = malloc(bytes * b.threads), *out = aligned_alloc(64, (bytes * b.threads + 63) / 64 * 64);
+    uint8_t *in = bench_alloc(bytes * b.threads), *out = bench_alloc(bytes * b.threads);
     size_t each = SUM_BLOCKS * BR_UNPACK_SUMS * p.nchannels * p.npositions;
-    uint32_t *sum = malloc(each * b.threads * sizeof *sum);
-    good = good && in && out && sum;
-    for (size_t i = 0; good && i < bytes * b.threads; i++) in[i] = (uint8_t)(i * 2654435761u >> 24);
+    uint32_t *sum = bench_alloc(each * b.threads * sizeof *sum);
+    for (size_t i = 0; i < bytes * b.threads; i++) in[i] = (uint8_t)(i * 2654435761u >> 24);
     for (unsigned i = 0; good && i < b.threads; i++) {
         b.share[i] = (struct share){NULL, in + i * bytes, out + i * bytes, sum + i * each, blocks, bytes};
         good = br_unpack_create(&b.share[i].plan, BR_CPU, &p, &why) == 0;
@@ -99,10 +98,6 @@ static int measure(const struct unpack_shape *shape, bool sums, double required)
         fprintf(stderr, "bench unpack: %s\n", why.text);
     }
     for (unsigned i = 0; i < b.threads; i++) br_unpack_destroy(b.share[i].plan);
-    unpack_tables_free(&p);
-    free(in);
-    free(out);
-    free(sum);
     return shorts;
 }
 

@@ -70,27 +70,14 @@ static int bench_factor(struct upchannelize_bench *b, unsigned factor)
 
 int bench_upchannelize(void)
 {
-    struct upchannelize_bench b = {0};
-    uint32_t random = 1;
+    static const unsigned factors[] = {4, 16, 64, 128};
+    struct upchannelize_bench b = {.e = bench_alloc((size_t)F * X * STEPS),
+                                   .out = bench_alloc((size_t)F * X * STEPS),
+                                   .out_valid = bench_alloc((size_t)F * STEPS),
+                                   .in = bench_alloc(sizeof *b.in * 128 * HOWMANY),
+                                   .spectrum = bench_alloc(sizeof *b.spectrum * 128 * HOWMANY)};
     int shorts = 0;
-    b.e = malloc((size_t)F * X * STEPS);
-    b.out = malloc((size_t)F * X * STEPS);
-    b.out_valid = malloc((size_t)F * STEPS);
-    b.in = fftwf_malloc(sizeof *b.in * 128 * HOWMANY);
-    b.spectrum = fftwf_malloc(sizeof *b.spectrum * 128 * HOWMANY);
-    if (b.e && b.out && b.out_valid && b.in && b.spectrum) {
-        for (size_t i = 0; i < (size_t)F * X * STEPS; i++)
-            b.e[i] = (uint8_t)((random = random * 1664525 + 1013904223) >> 24);
-        static const unsigned factors[] = {4, 16, 64, 128};
-        for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) shorts += bench_factor(&b, factors[i]);
-    } else {
-        fprintf(stderr, "bench upchannelize: no memory\n");
-        shorts = 1;
-    }
-    free(b.e);
-    free(b.out);
-    free(b.out_valid);
-    fftwf_free(b.in);
-    fftwf_free(b.spectrum);
+    for (size_t i = 0; i < (size_t)F * X * STEPS; i++) b.e[i] = (uint8_t)(bench_random() >> 24);
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) shorts += bench_factor(&b, factors[i]);
     return shorts;
 }

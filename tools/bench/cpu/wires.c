@@ -2,11 +2,11 @@
  * thread through the same loopback. The stage is driven by hand, frame after frame, so that nothing but
  * itself is measured; another thread reads. */
 #include "runtime/run/pipeline.h"
+#include "tools/beamring/commands.h"
 #include "tools/bench/bench.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -112,9 +112,7 @@ static void stop_reader(struct reader *r)
 
 /* A pipeline of which only the last stage, packetize, is driven. */
 struct driven {
-    struct br_log log;
-    struct br_config *config;
-    struct br_graph *graph;
+    struct loaded l;
     struct br_stage *stage;
     const struct br_stream *stream;
     struct br_frame frame;
@@ -125,24 +123,18 @@ static bool make_driven(struct driven *d, const char *text)
 {
     struct br_error error = {0};
     *d = (struct driven){0};
-    br_log_init(&d->log, stderr, BR_LOG_WARNING);
-    int status = br_config_parse(&d->config, "bench", text, strlen(text), 0, NULL, &error);
-    if (status == BR_OK) status = br_pipeline_build(&d->graph, d->config, &d->log, NULL, false, &error);
-    if (status != BR_OK) {
-        fprintf(stderr, "bench wires: %s\n", error.text);
-        if (d->config != NULL) br_config_print_errors(d->config, stderr);
-        return false;
-    }
-    d->stage = &d->graph->stage[d->graph->nfile - 1];
+    if (load_text(&d->l, "bench", text, stderr, BR_LOG_WARNING, &error) != BR_OK) return false;
+    struct br_graph *graph = d->l.graph;
+    d->stage = &graph->stage[graph->nfile - 1];
     d->stage->phase = BR_PHASE_RUN;
-    d->graph->state->pool = br_pool_create(d->graph->threads, NULL, 0);
-    if (d->graph->state->pool == NULL) return false;
+    graph->state->pool = br_pool_create(graph->threads, NULL, 0);
+    if (graph->state->pool == NULL) return false;
     d->stream = br_stage_input(d->stage, 0);
-    size_t bytes = (br_stream_max_bytes(d->stream) + 63) / 64 * 64;
-    d->frame = (struct br_frame){
-        .samples = d->stream->frame_samples, .complete = true, .data = aligned_alloc(64, bytes)};
-    if (d->stream->side.naxes > 0) d->frame.side = malloc(br_array_bytes(&d->stream->side));
-    if (d->stage->type->start(d->stage, d->stage->self) == BR_OK) return d->frame.data != NULL;
+    d->frame = (struct br_frame){.samples = d->stream->frame_samples,
+                                 .complete = true,
+                                 .data = bench_alloc(br_stream_max_bytes(d->stream))};
+    if (d->stream->side.naxes > 0) d->frame.side = bench_alloc(br_array_bytes(&d->stream->side));
+    if (d->stage->type->start(d->stage, d->stage->self) == BR_OK) return true;
     fprintf(stderr, "bench wires: %s\n", d->stage->state->error.text);
     return false;
 }
@@ -150,12 +142,8 @@ static bool make_driven(struct driven *d, const char *text)
 static void drop_driven(struct driven *d)
 {
     if (d->stage != NULL) d->stage->type->stop(d->stage, d->stage->self);
-    if (d->graph != NULL && d->graph->state != NULL) br_pool_destroy(d->graph->state->pool);
-    br_pipeline_destroy(d->graph);
-    br_config_free(d->config);
-    br_log_destroy(&d->log);
-    free(d->frame.data);
-    free(d->frame.side);
+    if (d->l.graph != NULL && d->l.graph->state != NULL) br_pool_destroy(d->l.graph->state->pool);
+    unload_pipeline(&d->l);
 }
 
 static void send_frame(struct driven *d)
@@ -164,12 +152,6 @@ static void send_frame(struct driven *d)
     if (d->stage->type->process(d->stage, d->stage->self, &io) != BR_CONSUMED)
         fprintf(stderr, "bench wires: %s\n", d->stage->state->error.text);
     d->frame.first += d->frame.samples;
-}
-
-static uint32_t random_word(void)
-{
-    static uint32_t state = 1;
-    return state = state * 1664525 + 1013904223;
 }
 
 /* --- frb-node
@@ -235,15 +217,14 @@ static int bench_frb_node(void)
                              .sin_port = htons((uint16_t)b.at_bare.port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     b.bare = socket(AF_INET, SOCK_STREAM, 0);
-    b.message = malloc(b.bytes);
-    if (b.message != NULL && make_driven(&b.stage, text) &&
-        connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
+    b.message = bench_alloc(b.bytes);
+    if (make_driven(&b.stage, text) && connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
         uint32_t *levels = b.stage.frame.data;
         float *side = b.stage.frame.side;
-        for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 32; i++) levels[i] = random_word();
+        for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 32; i++) levels[i] = bench_random();
         for (size_t i = 0; i < (size_t)BEAMS * CHANNELS * 2; i++)
-            side[i] = 1 + (float)(random_word() >> 8) * 0x1p-24f;
-        for (size_t i = 0; i < b.bytes; i++) b.message[i] = (char)(random_word() >> 24);
+            side[i] = 1 + (float)(bench_random() >> 8) * 0x1p-24f;
+        for (size_t i = 0; i < b.bytes; i++) b.message[i] = (char)(bench_random() >> 24);
         send_frame(&b.stage); /* connects, and says hello */
         while (atomic_load(&b.at_stage.bytes) < b.bytes) sched_yield();
         usleep(50000);
@@ -258,7 +239,6 @@ static int bench_frb_node(void)
     }
     drop_driven(&b.stage);
     close(b.bare);
-    free(b.message);
     stop_reader(&b.at_stage);
     stop_reader(&b.at_bare);
     return shorts;
@@ -316,20 +296,21 @@ static bool make_udp(struct udp_bench *b, unsigned beams, unsigned coarse, bool 
     if (!make_driven(&b->stage, text)) return false;
     uint16_t *data = b->stage.frame.data;
     size_t values = br_stream_max_bytes(b->stage.stream) / 2;
-    for (size_t i = 0; i < values; i++) data[i] = (uint16_t)(0x5000 + (random_word() >> 22));
+    for (size_t i = 0; i < values; i++) data[i] = (uint16_t)(0x5000 + (bench_random() >> 22));
     b->count = (size_t)BLOCKS * (beams / 4) * (coarse / 4);
     return true;
 }
 
 static int bench_packets(void)
 {
-    struct udp_bench b = {.bare = socket(AF_INET, SOCK_DGRAM, 0), .packets = malloc((size_t)1024 * PACKET)};
+    struct udp_bench b = {.bare = socket(AF_INET, SOCK_DGRAM, 0),
+                          .packets = bench_alloc((size_t)1024 * PACKET)};
     int shorts = 1;
-    if (b.bare >= 0 && b.packets != NULL && make_udp(&b, 128, 16, false, "")) {
+    if (b.bare >= 0 && make_udp(&b, 128, 16, false, "")) {
         struct sockaddr_in to = {.sin_family = AF_INET,
                                  .sin_port = htons((uint16_t)b.reader.port),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        for (size_t i = 0; i < (size_t)1024 * PACKET; i++) b.packets[i] = (char)(random_word() >> 24);
+        for (size_t i = 0; i < (size_t)1024 * PACKET; i++) b.packets[i] = (char)(bench_random() >> 24);
         if (connect(b.bare, (struct sockaddr *)&to, sizeof to) == 0) {
             double ours, theirs;
             bench_pair(send_blocks, &b, send_packets, &b, 99, &ours, &theirs); /* calls of 11 ms */
@@ -341,7 +322,6 @@ static int bench_packets(void)
     }
     drop_driven(&b.stage);
     if (b.bare >= 0) close(b.bare);
-    free(b.packets);
     stop_reader(&b.reader);
     return shorts;
 }

@@ -41,12 +41,12 @@ template <bool INT8> __global__ void __launch_bounds__(32 * WARPS, BLOCKS) multi
 
 } // namespace
 
-extern "C" double gpu_bare_mma(bool int8, unsigned rounds, void *out, void *stream)
+extern "C" double gpu_bare_mma(bool int8, unsigned rounds, unsigned waves, void *out, void *stream)
 {
     int device = 0, processors = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-    const unsigned blocks = BLOCKS * static_cast<unsigned>(processors);
+    const unsigned blocks = BLOCKS * waves * static_cast<unsigned>(processors);
     const auto kernel = int8 ? multiply<true> : multiply<false>;
     kernel<<<blocks, 32 * WARPS, 0, static_cast<cudaStream_t>(stream)>>>(rounds, static_cast<int *>(out));
     return 2.0 * 16 * 8 * (int8 ? 32 : 16) * SUMS * WARPS * blocks * rounds;

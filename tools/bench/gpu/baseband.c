@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct baseband {
     struct br_baseband *plan;
@@ -26,13 +25,13 @@ struct br_baseband *gpu_baseband_plan(struct gpu *g, const struct gpu_node *node
                                       unsigned integrate, struct br_why *why)
 {
     size_t rows = node->channels * NPOL * node->voltages;
-    int8_t *weights = malloc(rows * node->dishes * 2);
-    int32_t *shift = malloc(rows * sizeof *shift), bits = 8;
+    int8_t *weights = bench_alloc(rows * node->dishes * 2);
+    int32_t *shift = bench_alloc(rows * sizeof *shift), bits = 8;
     struct br_baseband *plan = NULL;
     for (unsigned d = node->dishes; d > 2; d /= 4) bits++; /* the sums' rms stays near 3 */
-    for (size_t i = 0; weights != NULL && i < rows * node->dishes * 2; i++)
-        weights[i] = (int8_t)((int)(gpu_random_number() % 255) - 127);
-    for (size_t i = 0; shift != NULL && i < rows; i++) shift[i] = bits;
+    for (size_t i = 0; i < rows * node->dishes * 2; i++)
+        weights[i] = (int8_t)((int)((bench_random() >> 8) % 255) - 127);
+    for (size_t i = 0; i < rows; i++) shift[i] = bits;
     const struct br_baseband_params params = {.nchannels = node->channels,
                                               .npol = NPOL,
                                               .nbeams = node->voltages,
@@ -44,12 +43,7 @@ struct br_baseband *gpu_baseband_plan(struct gpu *g, const struct gpu_node *node
                                               .gpu = gpu,
                                               .integrate = integrate,
                                               .threshold = 0.5};
-    if (weights == NULL || shift == NULL)
-        br_because(why, "no memory");
-    else
-        br_baseband_create(&plan, BR_CUDA, &params, why);
-    free(weights);
-    free(shift);
+    br_baseband_create(&plan, BR_CUDA, &params, why);
     return plan;
 }
 
@@ -74,19 +68,16 @@ double gpu_baseband_with(struct gpu *g, const struct gpu_node *node, enum br_bas
     snprintf(name, sizeof name, "baseband%s, %s, F %zu, T %zu, B %zu",
              gpu == BR_BASEBAND_PORTABLE ? ", portable" : "", node->name, node->channels, node->samples,
              node->voltages);
-    b.e_valid = gpu_validity(g, node->samples, node->channels, false);
-    if (b.e_valid != NULL) b.valid = malloc(node->samples * node->channels);
+    b.e_valid = gpu_validity(node->samples, node->channels, false);
+    if (b.e_valid != NULL) b.valid = bench_alloc(node->samples * node->channels);
     if (b.plan == NULL)
         gpu_refused(name, why.text);
-    else if (b.e_valid != NULL && b.valid == NULL)
-        gpu_refused(name, "no memory");
     else if (gpu_make_data(g, &b.sets, in, GPU_BYTES, out, 0))
         ms = gpu_measure(g, name, run_baseband, &b,
                          &(struct gpu_work){(double)(in + out + weights),
                                             8 * (double)in * (double)node->voltages, true,
                                             (double)node->samples * node->sample_us * 1e-6});
     br_baseband_destroy(b.plan);
-    free(b.valid);
     return ms;
 }
 

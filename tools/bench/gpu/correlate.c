@@ -34,7 +34,7 @@ static double measure(struct gpu *g, const struct gpu_node *node, bool autos)
     snprintf(name, sizeof name, "correlate, %s, %zu inputs x %zu channels%s", node->name, p.ninputs,
              p.nchannels, autos ? ", autocorrelations" : "");
     c.v = gpu_alloc(g, (size_t)pairs * p.nchannels * 8);
-    c.valid = gpu_validity(g, FRAME, p.nchannels, false);
+    c.valid = gpu_validity(FRAME, p.nchannels, false);
     if (c.v == NULL || br_correlate_create(&c.plan, BR_CUDA, &p, &why) != 0) {
         gpu_refused(name, c.v == NULL ? "no memory" : why.text);
         return -1;

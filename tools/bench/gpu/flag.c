@@ -32,7 +32,7 @@ static double measure(struct gpu *g, const struct gpu_node *node, double *field)
                                .block = BLOCK,
                                .nblocks = BLOCKS,
                                .cuda = g->cuda};
-    struct flag_bench b = {NULL, gpu_validity(g, LONG, p.nchannels, false), {0}};
+    struct flag_bench b = {NULL, gpu_validity(LONG, p.nchannels, false), {0}};
     struct br_why why = {""};
     char name[GPU_ROW_NAME];
     double ms = -1;

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct frb_beams {
     struct br_frb_beams *plan;
@@ -40,13 +39,13 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
     size_t nbeams = by > 0 ? bx * by : bx, cells = (size_t)4 * node->m * node->n, columns = by > 0 ? by : 64;
     size_t in = channels * steps * cells * 2,
            out = channels * steps * (nbeams + (what == WITH_INCOHERENT)) * 2;
-    double *direction = malloc(nbeams * 2 * sizeof *direction), *freq = malloc(channels * sizeof *freq),
-           ms = -1;
+    double *direction = bench_alloc(nbeams * 2 * sizeof *direction),
+           *freq = bench_alloc(channels * sizeof *freq), ms = -1;
     double products =
         (double)(channels * steps) *
         (by > 0 ? (double)(bx * cells) + (double)(bx * by * 2 * node->n) : (double)(nbeams * cells));
     char name[GPU_ROW_NAME], beams[32];
-    struct br_why why = {"no memory"};
+    struct br_why why;
     snprintf(beams, sizeof beams, by > 0 ? "%zu x %zu" : "%zu", bx, by);
     if (what == STEERING)
         snprintf(name, sizeof name, "frb_beams, %s, F %zu, B %s: steer", node->name, channels, beams);
@@ -56,15 +55,11 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
                  : what == WITH_INCOHERENT ? " + incoherent"
                                            : "",
                  node->name, channels, steps, beams);
-    if (direction == NULL || freq == NULL) {
-        gpu_refused(name, why.text);
-        goto done;
-    }
     for (size_t c = 0; c < channels; c++) freq[c] = 600 + 0.0122 * (double)c;
     for (size_t i = 0; i < nbeams; i++) {
         direction[2 * i] = ((double)(i / columns) - (double)(nbeams / columns) / 2) * 0.002;
         direction[2 * i + 1] = ((double)(i % columns) - (double)columns / 2) * 0.002;
-        if (by == 0) direction[2 * i] += (double)(gpu_random_number() % 1000) * 1e-6;
+        if (by == 0) direction[2 * i] += (double)((bench_random() >> 8) % 1000) * 1e-6;
     }
     const struct br_frb_beams_params params = {.nchannels = channels,
                                                .freq_mhz = freq,
@@ -83,7 +78,7 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
                                                                                      : BR_INCOHERENT_NONE,
                                                .cuda = g->cuda};
     b.direction = direction;
-    b.valid = gpu_validity(g, steps, channels, true);
+    b.valid = gpu_validity(steps, channels, true);
     if (br_frb_beams_create(&b.plan, BR_CUDA, &params, &why) != 0)
         gpu_refused(name, why.text);
     else if (what ==
@@ -94,10 +89,7 @@ static double bench(struct gpu *g, const struct gpu_node *node, size_t channels,
         ms = gpu_measure(g, name, run_frb_beams, &b,
                          &(struct gpu_work){(double)(in + out), 2 * products, false,
                                             (double)(steps * node->integrate) * node->sample_us * 1e-6});
-done:
     br_frb_beams_destroy(b.plan);
-    free(direction);
-    free(freq);
     return ms;
 }
 

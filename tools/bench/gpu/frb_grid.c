@@ -88,9 +88,9 @@ static void print_error(struct gpu *g, struct frb_grid *f, const struct gpu_node
 {
     double sum = 0, error = 0, worst = 0;
     size_t count = 0, in = 0, out = 0;
-    double *image = calloc(f->cells, sizeof *image);
-    uint16_t *got = malloc(f->cells * sizeof *got);
-    uint8_t *e = malloc(f->nspectators);
+    double *image = memset(bench_alloc(f->cells * sizeof *image), 0, f->cells * sizeof *image);
+    uint16_t *got = bench_alloc(f->cells * sizeof *got);
+    uint8_t *e = bench_alloc(f->nspectators);
     run_frb_grid(f, 0);
     for (unsigned z = 0; image && got && e && z < f->nzones; z++) {
         size_t fine = f->zone[z].channels * f->zone[z].factor, row = fine * f->nspectators,
@@ -122,9 +122,6 @@ static void print_error(struct gpu *g, struct frb_grid *f, const struct gpu_node
     }
     printf("%50s error against float64: %.1e relative rms, at most %.2f %% of the rms\n", "",
            sqrt(error / sum), 100 * worst / sqrt(sum / (double)count));
-    free(image);
-    free(got);
-    free(e);
     for (unsigned z = 0; z < f->nzones; z++) br_frb_grid_begin(f->plan[z], 0);
 }
 
@@ -137,28 +134,23 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
                          .blocks = node->samples / node->integrate + 1,
                          .cells = (size_t)4 * node->m * node->n};
     size_t fine = 0, in = gpu_all_channels(zone, nzones) * f.nspectators * f.samples, out;
-    uint16_t(*cell)[2] = malloc(node->dishes * sizeof *cell);
-    float *weights = NULL;
+    uint16_t(*cell)[2] = bench_alloc(node->dishes * sizeof *cell);
     double ms = -1, m = node->m, n = node->n,
            spectra = (double)(gpu_all_channels(zone, nzones) * f.samples * NPOL);
     char name[GPU_ROW_NAME];
-    struct br_why why = {"no memory"};
+    struct br_why why;
     gpu_zones_name(name, "frb_grid", node, zone, nzones);
     for (unsigned z = 0; z < nzones; z++) fine += zone[z].channels * zone[z].factor;
     out = fine * f.blocks * f.cells * sizeof(uint16_t);
-    f.valid = malloc(fine * f.blocks);
-    weights = malloc(fine * f.nspectators * 2 * sizeof *weights);
-    if (cell == NULL || weights == NULL || f.valid == NULL) {
-        gpu_refused(name, why.text);
-        goto done;
-    }
+    f.valid = bench_alloc(fine * f.blocks);
+    float *weights = bench_alloc(fine * f.nspectators * 2 * sizeof *weights);
     if (node->m * node->n == node->dishes)
         for (unsigned d = 0; d < node->dishes; d++)
             cell[d][0] = (uint16_t)(d / node->n), cell[d][1] = (uint16_t)(d % node->n);
     else
         bench_place_dishes(node->m, node->n, node->dishes, cell);
     for (size_t i = 0; i < fine * f.nspectators * 2; i++)
-        weights[i] = (float)gpu_random_number() / (1 << 23) - 1;
+        weights[i] = (float)(bench_random() >> 8) / (1 << 23) - 1;
     for (unsigned z = 0; z < nzones; z++) {
         struct br_frb_grid_params params = {.nchannels = zone[z].channels * zone[z].factor,
                                             .npol = NPOL,
@@ -182,7 +174,7 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
     f.weights = weights;
     if (!gpu_make_data(g, &f.sets, in, GPU_BYTES, out, 0)) goto done;
     print_error(g, &f, node);
-    f.e_valid = gpu_zones_validity(g, zone, nzones, f.samples);
+    f.e_valid = gpu_zones_validity(zone, nzones, f.samples);
     /* dense transforms, first along n into 2N, then along m into 2M; 8 operations for a complex product and
      * its sum */
     ms = gpu_measure(g, name, run_frb_grid, &f,
@@ -193,9 +185,6 @@ double gpu_frb_grid(struct gpu *g, const struct gpu_node *node, const struct gpu
     if (ms > 0) printf("%50s %.3f ns for a sample of one channel and polarisation\n", "", ms / spectra * 1e6);
 done:
     for (unsigned z = 0; z < nzones; z++) br_frb_grid_destroy(f.plan[z]);
-    free(f.valid);
-    free(weights);
-    free(cell);
     return ms;
 }
 

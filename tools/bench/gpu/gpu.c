@@ -188,7 +188,7 @@ static void run_bare(void *arg, unsigned i)
 {
     struct bare *b = arg;
     (void)i;
-    b->operations = gpu_bare_mma(b->int8, 4096, b->out, b->g->stream.handle);
+    b->operations = gpu_bare_mma(b->int8, 4096, 1, b->out, b->g->stream.handle);
 }
 
 static void measure_bare(struct gpu *g)
@@ -283,7 +283,6 @@ static bool open_device(struct gpu *g)
 static void close_device(struct gpu *g)
 {
     gpu_free_all(g);
-    free(g->valid);
     if (g->plug != NULL) br_gpu_free(g->plug, 0);
     br_cuda_destroy(g->cuda);
     for (int i = 0; i <= GPU_RUNS; i++)
@@ -323,6 +322,7 @@ int bench_gpu_parts(gpu_part *const *parts, unsigned n)
          * does then. */
         nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
         shorts += parts[i](&g);
+        bench_free_all();
     }
     if (!gpu_ok(&g, BR_OK)) {
         fprintf(stderr, "bench gpu: %s\n", g.error.text);

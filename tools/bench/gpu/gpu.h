@@ -40,7 +40,6 @@ struct gpu {
     double int8, fp16;         /* operations/s of the library's product; 0: no library */
     double mma_int8, mma_fp16; /* ... of a bare loop of mma.sync */
     double to_device, to_host; /* bytes/s from and to locked memory */
-    uint8_t *valid;            /* of gpu_validity */
 };
 
 /* Memory on the device, freed by gpu_free_all. NULL after a failure, which is kept in g->error. */
@@ -154,12 +153,11 @@ bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random
  * each at other times, and nothing is required. 0: nothing is missing. */
 extern unsigned gpu_missing;
 
-/* [steps][channels], or by channel [channels][steps]: which are there; NULL if all are. Good until the
- * next call. A failure is kept in g->error. */
-const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel);
+/* [steps][channels], or by channel [channels][steps]: which are there; NULL if all are. Memory of
+ * bench_alloc. */
+const uint8_t *gpu_validity(size_t steps, size_t channels, bool by_channel);
 /* The same of all zones, one after the other, upchannelized: [samples / factor][channels factor]. */
-const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, unsigned nzones,
-                                  size_t samples);
+const uint8_t *gpu_zones_validity(const struct gpu_zone *zone, unsigned nzones, size_t samples);
 
 /* Times and prints one kernel, and gives back its memory. Milliseconds; negative after a failure. */
 double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg,
@@ -181,7 +179,6 @@ int gpu_require_time(const struct gpu *g, enum gpu_bound bound, const char *name
 /* `bench --code sm_80`: portable kernels, of which nothing is required. */
 extern bool gpu_portable;
 
-uint32_t gpu_random_number(void); /* 24 bits */
 size_t gpu_all_channels(const struct gpu_zone *zone, unsigned nzones);
 void gpu_zones_name(char *name, const char *kernel, const struct gpu_node *node, const struct gpu_zone *zone,
                     unsigned nzones);

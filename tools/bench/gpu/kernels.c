@@ -75,15 +75,6 @@ bool gpu_make_data(struct gpu *g, struct gpu_data *s, size_t in, enum gpu_random
 unsigned gpu_missing;
 bool gpu_portable;
 
-static uint8_t *validity_of(struct gpu *g, size_t samples)
-{
-    if (gpu_missing == 0) return NULL;
-    free(g->valid);
-    g->valid = malloc(samples);
-    if (g->valid == NULL) br_fail(&g->error, BR_E_NO_MEMORY, "no memory");
-    return g->valid;
-}
-
 /* Whether sample t of `steps` is there in channel f: neighbours among channels miss theirs at times far
  * apart. */
 static bool is_there(size_t t, size_t f, size_t steps)
@@ -91,19 +82,21 @@ static bool is_there(size_t t, size_t f, size_t steps)
     return (t + 389 * f) % (steps < gpu_missing ? steps : gpu_missing) != 0;
 }
 
-const uint8_t *gpu_validity(struct gpu *g, size_t steps, size_t channels, bool by_channel)
+const uint8_t *gpu_validity(size_t steps, size_t channels, bool by_channel)
 {
-    uint8_t *valid = validity_of(g, steps * channels);
-    for (size_t i = 0; valid && i < steps * channels; i++)
+    if (gpu_missing == 0) return NULL;
+    uint8_t *valid = bench_alloc(steps * channels);
+    for (size_t i = 0; i < steps * channels; i++)
         valid[i] =
             by_channel ? is_there(i % steps, i / steps, steps) : is_there(i / channels, i % channels, steps);
     return valid;
 }
 
-const uint8_t *gpu_zones_validity(struct gpu *g, const struct gpu_zone *zone, unsigned nzones, size_t samples)
+const uint8_t *gpu_zones_validity(const struct gpu_zone *zone, unsigned nzones, size_t samples)
 {
-    uint8_t *valid = validity_of(g, gpu_all_channels(zone, nzones) * samples), *to = valid;
-    for (unsigned z = 0; valid && z < nzones; z++) {
+    if (gpu_missing == 0) return NULL;
+    uint8_t *valid = bench_alloc(gpu_all_channels(zone, nzones) * samples), *to = valid;
+    for (unsigned z = 0; z < nzones; z++) {
         const size_t fine = zone[z].channels * zone[z].factor;
         for (size_t i = 0; i < zone[z].channels * samples; i++)
             *to++ = is_there(i / fine, i % fine / zone[z].factor, samples / zone[z].factor);
@@ -123,14 +116,6 @@ double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsi
 void gpu_refused(const char *name, const char *why)
 {
     printf("%-68s cannot run: %s\n", name, why);
-}
-
-static uint32_t random_state = 1;
-
-uint32_t gpu_random_number(void)
-{
-    random_state = random_state * 1664525 + 1013904223;
-    return random_state >> 8;
 }
 
 size_t gpu_all_channels(const struct gpu_zone *zone, unsigned nzones)

@@ -40,18 +40,15 @@ static double measure(struct gpu *g, const struct gpu_node *node, unsigned integ
     snprintf(name, sizeof name, "power_beams%s, %s, F %zu, T %zu / %u, B %zu",
              gpu == BR_BASEBAND_PORTABLE ? ", portable" : "", node->name, node->channels, node->samples,
              integrate, node->voltages);
-    p.e_valid = gpu_validity(g, node->samples, node->channels, false);
-    p.valid = malloc(node->channels * p.blocks);
+    p.e_valid = gpu_validity(node->samples, node->channels, false);
+    p.valid = bench_alloc(node->channels * p.blocks);
     if (p.plan == NULL)
         gpu_refused(name, why.text);
-    else if (p.valid == NULL)
-        gpu_refused(name, "no memory");
     else if (gpu_make_data(g, &p.sets, in, GPU_BYTES, out, 0))
         ms = gpu_measure(g, name, run_power, &p,
                          &(struct gpu_work){(double)(in + out), 8 * (double)in * (double)node->voltages, true,
                                             (double)node->samples * node->sample_us * 1e-6});
     br_baseband_destroy(p.plan);
-    free(p.valid);
     return ms;
 }
 

@@ -4,8 +4,6 @@
 #include "tools/bench/gpu/gpu.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Time constant of slow statistics, in samples: blocks weigh the same from the second one on, as those of a
  * stream do that has run for a while. */
@@ -41,7 +39,7 @@ static const char *kind_of(enum gpu_random kind)
 double gpu_quantize(struct gpu *g, const struct gpu_node *node, size_t channels, size_t beams, size_t steps,
                     unsigned bits, enum gpu_random kind, bool slow)
 {
-    struct quantize q = {.steps = steps, .valid = gpu_validity(g, steps, channels, true)};
+    struct quantize q = {.steps = steps, .valid = gpu_validity(steps, channels, true)};
     size_t values = channels * beams * steps, side = channels * beams * 2 * sizeof(float);
     const struct br_quantize_params params = {.nchannels = channels,
                                               .nbeams = beams,

@@ -1,6 +1,7 @@
 /* run.c - see run.h. */
 #include "tools/bench/gpu/run.h"
 #include "buffers/clock.h"
+#include "tools/beamring/commands.h"
 #include "tools/bench/bench.h"
 
 #include <pthread.h>
@@ -181,9 +182,7 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
 {
     static struct br_stage_type source_type, sink_type;
     const struct mark *first, *last;
-    struct br_config *config = NULL;
-    struct br_graph *graph = NULL;
-    struct br_log log;
+    struct loaded l;
     bool ok = false;
     *r = (struct gpu_run_result){0};
     run.g = g;
@@ -193,10 +192,8 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
     run.nmarks = run.looked = 0;
     memset(run.look, 0, sizeof run.look);
     memset(run.filled, 0, sizeof run.filled);
-    br_log_init(&log, stderr, BR_LOG_WARNING);
-    int status = br_config_parse(&config, what->name, what->text, strlen(what->text), 0, NULL, &g->error);
-    if (status == BR_OK) status = br_pipeline_build(&graph, config, &log, NULL, false, &g->error);
-    if (config != NULL && br_config_errors(config) > 0) br_config_print_errors(config, stderr);
+    int status = load_text(&l, "bench", what->text, stderr, BR_LOG_WARNING, &g->error);
+    struct br_graph *graph = l.graph;
     if (status != BR_OK) goto done;
     measure_bytes(graph, r);
     run.graph = graph;
@@ -227,9 +224,7 @@ bool gpu_run(struct gpu *g, const struct gpu_run *what, struct gpu_run_result *r
 done:
     if (!ok && g->error.status == BR_OK)
         br_fail(&g->error, BR_E_INTERNAL, "%s: nothing came out", what->name);
-    br_pipeline_destroy(graph);
-    br_config_free(config);
-    br_log_destroy(&log);
+    unload_pipeline(&l);
     return ok;
 }
 

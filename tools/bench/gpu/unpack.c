@@ -38,30 +38,25 @@ static double measure(struct gpu *g, const struct unpack_shape *shape, bool sums
 {
     struct unpack_shape s = *shape;
     struct unpack_run u = {.blocks = FRAME / s.samples};
-    struct br_unpack_params p;
-    struct br_why why = {"no memory"};
+    struct br_why why;
     char name[GPU_ROW_NAME];
     double ms = -1;
     if (!sums) s.sum_samples = 0;
-    bool good = unpack_tables(&p, &s);
+    struct br_unpack_params p = unpack_tables(&s);
     p.cuda = g->cuda;
     size_t values = (size_t)FRAME * p.nchannels * p.npositions, receipt = u.blocks * p.receipt_bytes,
            side = sums ? values / s.sum_samples * BR_UNPACK_SUMS * sizeof(uint32_t) : 0;
     *bytes = (double)(2 * values + receipt + side);
     snprintf(name, sizeof name, "unpack, %s%s, F %zu, N %zu", s.name, sums ? ", sums" : "", p.nchannels,
              p.npositions);
-    uint8_t *all = good ? malloc(receipt) : NULL;
-    void *came = gpu_alloc(g, receipt);
-    good = all != NULL && came != NULL &&
-           gpu_ok(g, br_gpu_copy(came, memset(all, 0xff, receipt), receipt, &g->stream, &g->error));
+    void *all = memset(bench_alloc(receipt), 0xff, receipt), *came = gpu_alloc(g, receipt);
     u.receipt = came;
-    if (!good || br_unpack_create(&u.plan, BR_CUDA, &p, &why) != 0)
+    if (came == NULL || !gpu_ok(g, br_gpu_copy(came, all, receipt, &g->stream, &g->error))) return -1;
+    if (br_unpack_create(&u.plan, BR_CUDA, &p, &why) != 0)
         gpu_refused(name, why.text);
     else if (gpu_make_data(g, &u.sets, values, GPU_BYTES, values, side))
         ms = gpu_measure(g, name, run_unpack, &u, &(struct gpu_work){*bytes, 0, false, FRAME * 5.12e-6});
     br_unpack_destroy(u.plan);
-    unpack_tables_free(&p);
-    free(all);
     return ms;
 }
 

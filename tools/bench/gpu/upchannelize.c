@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct upchannelize {
     struct br_upchannelize *plan[GPU_ZONES];
@@ -46,8 +45,8 @@ double gpu_upchannelize(struct gpu *g, const struct gpu_node *node, const struct
     struct br_why why;
     gpu_zones_name(name, "upchannelize", node, zone, nzones);
     u.row = gpu_all_channels(zone, nzones) * u.nspectators;
-    u.valid = malloc(gpu_all_channels(zone, nzones) * u.samples);
-    u.e_valid = gpu_validity(g, u.samples, gpu_all_channels(zone, nzones), false);
+    u.valid = bench_alloc(gpu_all_channels(zone, nzones) * u.samples);
+    u.e_valid = gpu_validity(u.samples, gpu_all_channels(zone, nzones), false);
     for (unsigned z = 0; z < nzones; z++) {
         double count = (double)(zone[z].channels * u.nspectators * u.samples), passes = 0;
         for (unsigned factor = zone[z].factor; factor > 1; factor /= 2) passes++;
@@ -59,8 +58,8 @@ double gpu_upchannelize(struct gpu *g, const struct gpu_node *node, const struct
                                                       .factor = zone[z].factor,
                                                       .taps = TAPS,
                                                       .cuda = g->cuda};
-        if (u.valid == NULL || br_upchannelize_create(&u.plan[z], BR_CUDA, &params, &why) != 0) {
-            gpu_refused(name, u.valid != NULL ? why.text : "no memory");
+        if (br_upchannelize_create(&u.plan[z], BR_CUDA, &params, &why) != 0) {
+            gpu_refused(name, why.text);
             goto done;
         }
     }
@@ -70,7 +69,6 @@ double gpu_upchannelize(struct gpu *g, const struct gpu_node *node, const struct
             &(struct gpu_work){2 * samples, operations, false, (double)u.samples * node->sample_us * 1e-6});
 done:
     for (unsigned z = 0; z < nzones; z++) br_upchannelize_destroy(u.plan[z]);
-    free(u.valid);
     return ms;
 }
 

@@ -30,12 +30,13 @@ struct feeder {
 struct source {
     const char *packet; /* parameters */
     struct br_ints sources, streams;
-    int64_t frame_samples, open, threads, pool_mb;
+    int64_t frame_samples, threads, pool_mb;
     double seconds, buffer_ms;
 
     struct packet_description *description;
     struct packet_layout layout;
     struct window window;
+    int64_t open, hold; /* frames that are filled at a time, samples: see choose_hold */
     struct feeder feeder[MOST_THREADS];
     uint64_t begin_ns;
     int64_t given; /* frames, from the first one on */
@@ -51,9 +52,7 @@ static const struct br_param params[] = {
     BR_PARAM("streams", BR_P_INTS, struct source, streams, "as of capture", .min = 0, .max = 65535),
     BR_PARAM("frame_samples", BR_P_INT, struct source, frame_samples, "of a frame", .def = "8192", .min = 1,
              .max = 1 << 24),
-    BR_PARAM("open", BR_P_INT, struct source, open, "frames that are filled at a time", .def = "2", .min = 1,
-             .max = WINDOW_MAX_OPEN),
-    BR_PARAM("threads", BR_P_INT, struct source, threads, "that fill frames", .def = "6", .min = 1,
+    BR_PARAM("threads", BR_P_INT, struct source, threads, "that fill frames", .def = "10", .min = 1,
              .max = MOST_THREADS),
     BR_PARAM("pool_mb", BR_P_INT, struct source, pool_mb, "of packets that each thread takes in turn",
              .def = "64", .min = 1, .max = 4096),
@@ -63,6 +62,17 @@ static const struct br_param params[] = {
     {0},
 };
 static const struct br_port outputs[] = {{"out", "packets as they came, for unpack"}, {0}};
+
+/* Frames stay open for as long as packets may wait, or a thread that is behind would be late: `hold_samples`
+ * and `open` of a node whose kernel has such buffers. */
+static void choose_hold(struct source *s)
+{
+    const struct br_rational *sample_ns = &s->description->sample_ns;
+    s->hold = (int64_t)(s->buffer_ms * 1e6 * (double)sample_ns->den / (double)sample_ns->num);
+    if (s->hold > (WINDOW_MAX_OPEN - 3) * s->frame_samples)
+        s->hold = (WINDOW_MAX_OPEN - 3) * s->frame_samples;
+    s->open = 3 + s->hold / s->frame_samples; /* one is about to close, one more to come */
+}
 
 static int configure(struct br_stage *stage, void *self)
 {
@@ -76,6 +86,7 @@ static int configure(struct br_stage *stage, void *self)
     if (s->description == NULL) return BR_E_INVALID;
     if (packet_layout_make(&s->layout, s->description, &node, packet_stage_memory(stage), &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
+    choose_hold(s);
     out->epoch_ns = br_stage_hints(stage)->epoch_ns;
     br_stage_suggest_depth(stage, 0, (unsigned)s->open + 3);
     return packet_stage_stream(stage, &s->layout, s->description, out);
@@ -88,7 +99,7 @@ static int start(struct br_stage *stage, void *self)
     size_t bytes = packet_header_length(s->description), n = (size_t)s->threads;
     if (window_make(&s->window, s->description, &s->layout, (unsigned)s->open, (unsigned)n, &error) != BR_OK)
         return br_stage_fail(stage, error.status, "%s", error.text);
-    s->window.hold = s->frame_samples / 4;
+    s->window.hold = s->hold;
     s->window.far = INT64_MAX / 4;
     for (size_t i = 0; i < n; i++) {
         struct feeder *f = &s->feeder[i];

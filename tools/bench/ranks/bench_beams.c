@@ -20,7 +20,7 @@ static const struct br_param params[] = {
     BR_PARAM("compute_us", BR_P_INT, struct source, compute_us, "processor time of a frame", .def = "0",
              .min = 0, .max = 1 << 30),
     BR_PARAM("products", BR_P_INT, struct source, products,
-             "launches of bare matrix products for a frame, 10 us each: the computing of a GPU", .def = "0",
+             "waves of bare matrix products for a frame, 10 us each: the computing of a GPU", .def = "0",
              .min = 0, .max = 1 << 20),
     BR_PARAM("headers", BR_P_BOOL, struct source, headers, "the ranks exchange nothing but headers of frames",
              .def = "false"),
@@ -81,8 +81,8 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     if (s->headers) return exchange_headers(stage, s);
     if (br_stage_stopping(stage) || s->next == (uint64_t)s->frames) return BR_FINISHED;
     for (uint64_t end = br_clock_ns() + (uint64_t)s->compute_us * 1000; br_clock_ns() < end;) continue;
-    for (int64_t k = 0; k < s->products; k++)
-        gpu_bare_mma(false, 64, io->out[0]->data, br_stage_stream(stage));
+    if (s->products > 0)
+        gpu_bare_mma(false, 64, (unsigned)s->products, io->out[0]->data, br_stage_stream(stage));
     io->out[0]->first = s->next++ * (uint64_t)s->steps;
     io->out[0]->samples = (uint64_t)s->steps;
     return BR_PRODUCED;

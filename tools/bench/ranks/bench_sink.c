@@ -4,7 +4,6 @@
 #include "runtime/ranks.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 
 struct sink {
     uint64_t first_ns, last_ns, frames;
