@@ -4,12 +4,13 @@ same machine; and whether it hides behind computing.
 
     tools/bench/exchange.py build [--ranks 2,4] [--transport vader,tcp] [--channels 64] [--beams 512]
     tools/bench/exchange.py build --minutes 10     does memory grow at the full rate?
-    tools/bench/exchange.py build --headers        frames' headers without their data
+    tools/bench/exchange.py build --headers        frames' headers without their data; also --transport join
 """
 import argparse
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -41,8 +42,14 @@ def pipeline(build, n, transport, directory, **values):
 
 def run(build, n, transport, path):
     """Microseconds a frame takes the slowest rank."""
-    program = os.path.join(build, "tools", "beamring")
-    done = subprocess.run([*mpirun(n, transport), program, "run", "--mpi", path],
+    command = [os.path.join(build, "tools", "beamring"), "run", "--mpi", path]
+    if transport == "join":  # mpirun only starts the ranks
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{s.getsockname()[1]}"
+        join = f'RANK=$OMPI_COMM_WORLD_RANK RANKS={n} exec "$0" run --join {address} "$3"'
+        command = ["sh", "-c", join, *command]
+    done = subprocess.run([*mpirun(n, "self" if transport == "join" else transport), *command],
                           capture_output=True, text=True, timeout=300,
                           env={**os.environ, "BEAMRING_PLUGIN_PATH": os.path.join(build, "tools", "bench")})
     found = re.findall(r"([0-9.]+) us a frame", done.stderr)
