@@ -9,7 +9,7 @@
 
 /* A length from the header or from the pipeline, which must agree. */
 static int agree(struct describe *d, const char *key, const char *axis, size_t given, const char *giver,
-                 size_t fallback, size_t *length)
+                 size_t *length)
 {
     uint64_t value = 0;
     int found = dada_get_u64(d->header, key, 1, RECORDING_MAX_ELEMENTS, &value, d->error);
@@ -18,7 +18,7 @@ static int agree(struct describe *d, const char *key, const char *axis, size_t g
         return br_fail(d->error, BR_E_INVALID,
                        "%s: %s is %llu, but %s has %zu: the recording's shape contradicts it",
                        d->header->file, key, (unsigned long long)value, giver, given);
-    if (!found) value = given > 0 ? given : fallback;
+    if (!found) value = given;
     if (value == 0)
         return br_fail(d->error, BR_E_INVALID, "%s: %s is missing and %s does not say how many (%s axis)",
                        d->header->file, key, giver, axis);
@@ -146,10 +146,10 @@ int describe_external(struct describe *d)
         return dada_bad(d->header, "NDIM", d->error, "2: a file without DTYPE holds complex numbers");
     size_t length[AXIS_COUNT] = {1, 1, 1, 1};
     const struct br_stream_hints *hints = d->hints;
-    int status = agree(d, "NCHAN", "freq", hints->nfreq, "`stream: freq_mhz`", 0, &length[AXIS_F]);
-    if (status == BR_OK) status = agree(d, "NPOL", "pol", hints->npol, "`stream: npol`", 0, &length[AXIS_P]);
+    int status = agree(d, "NCHAN", "freq", hints->nfreq, "`stream: freq_mhz`", &length[AXIS_F]);
+    if (status == BR_OK) status = agree(d, "NPOL", "pol", hints->npol, "`stream: npol`", &length[AXIS_P]);
     if (status == BR_OK)
-        status = agree(d, "NANT", "dish", d->telescope ? d->telescope->ndishes : 0, "`telescope: dishes`", 0,
+        status = agree(d, "NANT", "dish", d->telescope ? d->telescope->ndishes : 0, "`telescope: dishes`",
                        &length[AXIS_A]);
     if (status != BR_OK) return status;
     /* one step a frame until the reader chooses */

@@ -223,6 +223,7 @@ static int write_page(const struct hdf5_store *s, const struct hdf5_page *page, 
 /* All that waits goes to the disk, or nothing does, once for all. */
 static void settle(struct hdf5_store *s)
 {
+    H5garbage_collect(); /* or the library keeps a buffer of each length that a text ever had, up to 16 MiB */
     if (s->fd < 0 || s->cut) return;
     if (s->why == 0 && ftruncate(s->fd, (off_t)s->allocated) != 0) s->why = errno;
     size_t i = 0;

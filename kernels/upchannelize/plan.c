@@ -118,7 +118,7 @@ int br_upchannelize_create(struct br_upchannelize **result, enum br_backend back
         br_upchannelize_destroy(plan);
         return -1;
     }
-    br_upchannelize_reset(plan);
+    br_upchannelize_reset_at(plan, 0);
     *result = plan;
     return 0;
 }
@@ -163,11 +163,6 @@ void br_upchannelize_exchange(struct br_upchannelize *plan, struct br_upchanneli
 #if BR_WITH_CUDA
     if (plan->backend == BR_CUDA) br_upchannelize_cuda_exchange(plan, with);
 #endif
-}
-
-void br_upchannelize_reset(struct br_upchannelize *plan)
-{
-    br_upchannelize_reset_at(plan, 0);
 }
 
 void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at)

@@ -62,14 +62,14 @@ extern "C" {
 struct br_cuda;
 
 struct br_upchannelize_params {
-    size_t nchannels;     /* coarse channels F */
-    size_t nspectators;   /* pol x dish, X */
-    unsigned factor;      /* U: 1, 2, 4, ... 128 */
-    unsigned taps;        /* M: 1 to 32 */
-    const double *window; /* [M U] or NULL for the default */
-    const double *gain;   /* [U] or NULL for sqrt(U) */
-    struct br_cuda *cuda; /* BR_CUDA: where its work goes; must live longer than the plan */
-    bool portable;        /* BR_CUDA: the kernels for any GPU, also on Hopper */
+    size_t nchannels;            /* coarse channels F */
+    size_t nspectators;          /* pol x dish, X */
+    unsigned factor;             /* U: 1, 2, 4, ... 128 */
+    unsigned taps;               /* M: 1 to 32 */
+    const double *window;        /* [M U] or NULL for the default */
+    const double *gain;          /* [U] or NULL for sqrt(U) */
+    struct br_cuda *cuda;        /* BR_CUDA: where its work goes; must live longer than the plan */
+    bool portable;               /* BR_CUDA: the kernels for any GPU, also on Hopper */
     struct br_parallel parallel; /* BR_CPU: shares the work, by time and spectators; may be zeroed */
 };
 
@@ -90,11 +90,9 @@ int br_upchannelize_may_exchange(const struct br_upchannelize *plan, const struc
                                  struct br_why *why);
 void br_upchannelize_exchange(struct br_upchannelize *plan, struct br_upchannelize *with);
 
-/* Forgets the history: the next input starts a stream (or follows a hole in it). */
-void br_upchannelize_reset(struct br_upchannelize *plan);
-
-/* The same where the next input is output step `at` of a longer stream: a GPU groups its sums by `at` modulo
- * 16, and with it results do not depend on where the stream was cut by a bit. */
+/* Forgets the history: the next input starts a stream, or follows a hole in it, at output step `at`. A GPU
+ * groups its sums by `at` modulo 16, and with it results do not depend on where the stream was cut by a
+ * bit. */
 void br_upchannelize_reset_at(struct br_upchannelize *plan, uint64_t at);
 
 /* Whether all outputs of the next execute are valid if all its input is. */

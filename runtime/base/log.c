@@ -26,9 +26,12 @@ int br_log_keep(struct br_log *log, unsigned lines)
 {
     free(log->slot);
     log->nslots = 0;
-    log->slot = calloc(lines > 0 ? lines : 1, sizeof *log->slot);
+    log->slot = malloc((lines > 0 ? lines : 1) * sizeof *log->slot);
     if (log->slot == NULL) return BR_E_NO_MEMORY;
     log->nslots = lines;
+    /* Pages of zeros would become resident one by one, hours after the start. Even bytes: a slot's version
+     * says that nobody writes it. */
+    memset((void *)log->slot, 2, lines * sizeof *log->slot);
     return BR_OK;
 }
 

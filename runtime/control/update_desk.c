@@ -4,6 +4,7 @@
 #include "buffers/clock.h"
 #include "buffers/threads.h"
 #include "runtime/control/update_routes.h"
+#include "runtime/run/pipeline.h"
 #include "runtime/run/update_watch.h"
 #include "runtime/run/updates.h"
 
@@ -158,6 +159,7 @@ struct desk *desk_open(const struct desk_options *options)
         return NULL;
     }
     pthread_setname_np(desk->thread, "updates");
+    br_pipeline_keep_away(options->graph, desk->thread);
     ev_async_start(options->ev, &desk->finished);
     return desk;
 }

@@ -42,19 +42,33 @@ static bool lives_at_home(const struct br_stage *stage)
     return stage->device >= 0 && !stage->feeds && stage->affinity.count == 0;
 }
 
-/* Keeps the calling thread off `home`, and the threads that it creates, until its affinity is `before` again.
- * One that computes there would hold up the GPU stages' threads, which cannot leave and, as batch threads, do
- * not interrupt it. False: nothing has changed; where processors are few, each is needed. */
-static bool leave_home(struct br_graph *graph, cpu_set_t *before)
+/* The calling thread's processors, and those that are not `home`. A thread that computes at home would hold
+ * up the GPU stages' threads, which cannot leave and, as batch threads, do not interrupt it. False where
+ * nobody lives there, or processors are few: each is needed. */
+static bool find_others(struct br_graph *graph, cpu_set_t *all, cpu_set_t *others)
 {
     enum { MANY = 8 };
     bool any = false;
     for (size_t s = 0; s < graph->nstages; s++) any = any || lives_at_home(&graph->stage[s]);
     if (graph->state->home < 0) graph->state->home = sched_getcpu();
-    if (!any || graph->state->home < 0 || sched_getaffinity(0, sizeof *before, before) != 0) return false;
-    cpu_set_t others = *before;
-    CPU_CLR((size_t)graph->state->home, &others);
-    return CPU_COUNT(&others) >= MANY && sched_setaffinity(0, sizeof others, &others) == 0;
+    if (!any || graph->state->home < 0 || sched_getaffinity(0, sizeof *all, all) != 0) return false;
+    *others = *all;
+    CPU_CLR((size_t)graph->state->home, others);
+    return CPU_COUNT(others) >= MANY;
+}
+
+/* Keeps the calling thread off `home`, and the threads that it creates, until its affinity is `before` again.
+ * False: nothing has changed. */
+static bool leave_home(struct br_graph *graph, cpu_set_t *before)
+{
+    cpu_set_t others;
+    return find_others(graph, before, &others) && sched_setaffinity(0, sizeof others, &others) == 0;
+}
+
+void br_pipeline_keep_away(struct br_graph *graph, pthread_t thread)
+{
+    cpu_set_t all, others;
+    if (find_others(graph, &all, &others)) pthread_setaffinity_np(thread, sizeof others, &others);
 }
 
 static void set_affinity(struct br_stage *stage, int home)

@@ -295,7 +295,6 @@ static int take_own(struct br_stage *stage, struct exchange *x, const struct br_
     }
     struct open *open = find(stage, x, block, in, out);
     if (open == NULL || !x->way->can_send(x)) return 0;
-    status = x->way->send(stage, x, in);
     const struct crossing *c = &plan->in[me];
     for (unsigned i = 0; i < c->nstrips && status == BR_OK; i++) {
         const struct strip *s = &c->strip[i];
@@ -307,7 +306,7 @@ static int take_own(struct br_stage *stage, struct exchange *x, const struct br_
                                    block_step(begin, &piece, s->downsample));
         status = plan_copy(stage, &x->copies, plan, length, open->frame->data, &to, in->data, &from);
     }
-    if (status == BR_OK) status = copies_make(stage, &x->copies);
+    if (status == BR_OK) status = x->way->send(stage, x, in);
     if (status != BR_OK) return status;
     block_cover(x, open, me, &piece, in->complete ? NULL : in->valid);
     x->reached[me] = piece.end;

@@ -36,7 +36,8 @@ struct way {
     /* Whether a frame could be sent, or one of `from` received, right now. */
     bool (*can_send)(struct exchange *x);
     bool (*can_receive)(struct exchange *x, unsigned from, const struct piece *piece);
-    /* Begins. The frame may go when `send` has returned; a receive counts in open->pending. */
+    /* Begins. The frame may go when `send` has returned, which makes the copies; a receive counts in
+     * open->pending. */
     int (*send)(struct br_stage *stage, struct exchange *x, const struct br_frame *in);
     int (*receive)(struct br_stage *stage, struct exchange *x, unsigned from, struct open *open,
                    const struct piece *piece);

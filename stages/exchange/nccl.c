@@ -68,6 +68,7 @@ bool nccl_is_there(char *why, size_t size)
 
 struct slot {
     unsigned char *memory;
+    cudaEvent_t packed;
     bool busy;
     uint64_t block, order;
     struct piece piece;
@@ -79,7 +80,7 @@ struct carrier {
     ncclComm_t comm;
     _Atomic bool aborted;
     cudaStream_t stream; /* of groups */
-    cudaEvent_t packed, arrived[MAX_FRAMES];
+    cudaEvent_t ordered, arrived[MAX_FRAMES];
     uint64_t begun, settled; /* blocks: the event of the n-th is arrived[n % MAX_FRAMES] */
     bool buffers_used;       /* by the block buffers_of, which has begun */
     uint64_t buffers_of;
@@ -187,10 +188,12 @@ static int make_stream(struct br_stage *stage, struct carrier *c)
                          "cudaDeviceGetStreamPriorityRange") &&
               br_cuda_ok(c->cuda, cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, first),
                          "cudaStreamCreateWithPriority") &&
-              br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->packed, cudaEventDisableTiming),
+              br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->ordered, cudaEventDisableTiming),
                          "cudaEventCreateWithFlags");
     for (unsigned i = 0; ok && i < MAX_FRAMES; i++)
         ok = br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->arrived[i], cudaEventDisableTiming),
+                        "cudaEventCreateWithFlags") &&
+             br_cuda_ok(c->cuda, cudaEventCreateWithFlags(&c->slot[i].packed, cudaEventDisableTiming),
                         "cudaEventCreateWithFlags");
     return br_stage_gpu_check(stage, c->cuda);
 }
@@ -246,7 +249,7 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
     const struct plan *plan = &x->plan;
     struct carrier *c = x->carrier;
     struct slot *slot = free_slot(x);
-    if (plan->ranks == 1) return BR_OK;
+    if (plan->ranks == 1) return copies_make(stage, &x->copies);
     slot->busy = true;
     slot->block = in->first / plan->all.frame_samples;
     slot->order = c->order++;
@@ -257,7 +260,9 @@ static int send(struct br_stage *stage, struct exchange *x, const struct br_fram
         int status = plan_pack(stage, &x->copies, plan, &plan->out[r], in, slot->memory + c->at[r], &bytes);
         if (status != BR_OK) return status;
     }
-    return BR_OK;
+    int status = copies_make(stage, &x->copies);
+    br_cuda_ok(c->cuda, cudaEventRecord(slot->packed, br_stage_stream(stage)), "cudaEventRecord");
+    return status;
 }
 
 static int receive(struct br_stage *stage, struct exchange *x, unsigned from, struct open *open,
@@ -356,13 +361,25 @@ static ncclResult_t send_parts(struct exchange *x, const struct open *open)
     return result;
 }
 
-/* Behind what has been packed so far, and what has been put in place. While `calls` is held. */
-static ncclResult_t enqueue(struct br_stage *stage, struct exchange *x, const struct open *open)
+/* Makes the group wait until the block's own part is packed and its frame is free, and not for later frames,
+ * which are packed while it is on the link. Without an own part, or with buffers, which the block before has
+ * used, it waits for all that is enqueued. */
+static void put_behind(struct br_stage *stage, struct exchange *x, const struct open *open, bool buffers)
 {
     struct carrier *c = x->carrier;
+    struct slot *s = next_slot(x, open->block, NULL);
+    if (s == NULL || buffers) {
+        br_cuda_ok(c->cuda, cudaEventRecord(c->ordered, br_stage_stream(stage)), "cudaEventRecord");
+        br_cuda_ok(c->cuda, cudaStreamWaitEvent(c->stream, c->ordered, 0), "cudaStreamWaitEvent");
+    }
+    for (; s != NULL && !buffers; s = next_slot(x, open->block, s))
+        br_cuda_ok(c->cuda, cudaStreamWaitEvent(c->stream, s->packed, 0), "cudaStreamWaitEvent");
+}
+
+/* While `calls` is held. */
+static ncclResult_t enqueue(struct exchange *x, const struct open *open)
+{
     bool buffers;
-    br_cuda_ok(c->cuda, cudaEventRecord(c->packed, br_stage_stream(stage)), "cudaEventRecord");
-    br_cuda_ok(c->cuda, cudaStreamWaitEvent(c->stream, c->packed, 0), "cudaStreamWaitEvent");
     nccl.ncclGroupStart();
     ncclResult_t sent = send_parts(x, open), received = receive_parts(x, open, true, &buffers),
                  ended = nccl.ncclGroupEnd();
@@ -377,8 +394,9 @@ static int begin(struct br_stage *stage, struct exchange *x, const struct open *
     if (x->plan.ranks == 1) return 1;
     receive_parts(x, open, false, &buffers);
     if (buffers && c->buffers_used) return 0;
+    put_behind(stage, x, open, buffers);
     pthread_mutex_lock(&c->calls);
-    if (!atomic_load(&c->aborted)) result = enqueue(stage, x, open);
+    if (!atomic_load(&c->aborted)) result = enqueue(x, open);
     pthread_mutex_unlock(&c->calls);
     int status = check(stage, c, "ncclGroupEnd", result);
     br_cuda_ok(c->cuda, cudaEventRecord(c->arrived[c->begun++ % MAX_FRAMES], c->stream), "cudaEventRecord");
@@ -448,8 +466,9 @@ static void stop(struct br_stage *stage, struct exchange *x)
     for (unsigned i = 0; i < MAX_FRAMES; i++) {
         br_stage_scratch_free(c->cuda, c->slot[i].memory);
         if (c->arrived[i] != NULL) cudaEventDestroy(c->arrived[i]);
+        if (c->slot[i].packed != NULL) cudaEventDestroy(c->slot[i].packed);
     }
-    if (c->packed != NULL) cudaEventDestroy(c->packed);
+    if (c->ordered != NULL) cudaEventDestroy(c->ordered);
     if (c->stream != NULL) cudaStreamDestroy(c->stream);
     for (unsigned r = 0; c->buffer != NULL && r < x->plan.ranks; r++)
         br_stage_scratch_free(c->cuda, c->buffer[r]);

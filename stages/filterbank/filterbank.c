@@ -4,7 +4,6 @@
 #include "formats/sigproc/write.h"
 #include "runtime/stage_updates.h"
 #include "stages/common/sky/towards.h"
-#include "stages/common/stage/earlier.h"
 #include "stages/common/stage/export.h"
 #include "stages/common/stage/made_with.h"
 #include "stages/common/stage/names.h"
@@ -24,8 +23,6 @@ struct filterbank {
     struct names names;
 
     struct sigproc_writer writer;
-    struct file_lock claim; /* of the names of all files */
-    bool named;
     uint64_t told; /* base sample up to which PREFIX.updates tells of updates */
 };
 
@@ -137,16 +134,14 @@ static int configure(struct br_stage *stage, void *self)
         return br_stage_fail_at(
             stage, "prefix", "'%.160s'; expected the start of a file's name, at most 150 letters without '/'",
             fb->prefix);
-    status = names_configure(&fb->names, stage, &fb->directory, &fb->prefix, fb->overwrite);
+    status = names_configure(&fb->names, stage, &fb->directory, &fb->prefix, fb->overwrite, is_ours);
     if (status != BR_OK) return status;
     status = br_stage_writes_files(stage, br_stage_given(stage, "prefix") ? "prefix" : "directory",
                                    fb->directory, fb->prefix, ".fil");
-    if (status != BR_OK) return status;
-    const struct earlier earlier = {fb->directory, fb->prefix, fb->overwrite, is_ours};
-    status = earlier_check(stage, "directory", &earlier);
-    if (status != BR_OK) return status;
     struct sigproc_writer *w = &fb->writer;
-    status = br_stage_site(stage, "directory", br_stage_input(stage, 0)->telescope, &w->site);
+    if (status == BR_OK) status = names_check(&fb->names, stage, "directory");
+    if (status == BR_OK)
+        status = br_stage_site(stage, "directory", br_stage_input(stage, 0)->telescope, &w->site);
     if (status != BR_OK) return status;
     w->stream = in;
     w->step = in->zone[0].downsample;
@@ -176,12 +171,10 @@ static void at_disk(void *owner, bool there)
 /* Makes the directory and takes the names of all files, as soon as they are known. */
 static int take_names(struct br_stage *stage, struct filterbank *fb)
 {
-    const struct earlier earlier = {fb->directory, fb->prefix, fb->overwrite, is_ours, fb->names.late};
     struct br_error error = {0};
-    fb->named = true;
     fb->writer.directory = fb->directory;
     fb->writer.prefix = fb->prefix;
-    int status = earlier_begin(stage, &earlier, &fb->claim);
+    int status = names_begin(&fb->names, stage);
     if (status != BR_OK || sigproc_writer_open(&fb->writer, &error) == BR_OK) return status;
     return br_stage_fail(stage, error.status, "%s", error.text);
 }
@@ -191,7 +184,6 @@ static int start(struct br_stage *stage, void *self)
     struct filterbank *fb = self;
     struct sigproc_writer *w = &fb->writer;
     struct br_error error = {0};
-    fb->claim.fd = -1;
     w->source = fb->source;
     w->src_raj = fb->src_raj;
     w->src_dej = fb->src_dej;
@@ -229,7 +221,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     struct filterbank *fb = self;
     struct br_error error = {0};
     if (io->in[0] == NULL) return BR_FINISHED;
-    if (!fb->named) {
+    if (!fb->names.begun) {
         names_fill(&fb->names, stage, io->in[0]->first);
         int named = take_names(stage, fb);
         if (named != BR_OK) return named;
@@ -254,7 +246,7 @@ static int stop(struct br_stage *stage, void *self)
                       (unsigned long long)w->written, w->nbeams, w->nbeams == 1 ? "" : "s", files,
                       files == 1 ? "" : "s", fb->directory, fb->prefix);
     sigproc_writer_free(w);
-    file_lock_release(&fb->claim);
+    file_lock_release(&fb->names.claim);
     return status == BR_OK ? BR_OK : br_stage_fail(stage, status, "%s", error.text);
 }
 

@@ -17,8 +17,7 @@ struct record {
     struct names names;
 
     struct file_writer writer;
-    struct file_lock claim; /* of the names of all files */
-    bool ready, named;
+    bool ready;
 };
 
 static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", "sources", NULL};
@@ -63,12 +62,6 @@ static bool is_ours(const char *name, const char *prefix)
                             strcmp(rest, ".dada.updates") == 0);
 }
 
-static struct earlier earlier_of(const struct record *r, const struct writer_format *format)
-{
-    return (struct earlier){r->directory, r->prefix, r->overwrite, format == &dada_files ? is_ours : NULL,
-                            r->names.late};
-}
-
 static int check_names(struct br_stage *stage, struct record *r, const struct writer_format *format)
 {
     char found[WRITER_PATH], suffix[16];
@@ -80,16 +73,15 @@ static int check_names(struct br_stage *stage, struct record *r, const struct wr
                         : format != &kotekan_files && br_stage_given(stage, "coding")    ? "coding"
                                                                                          : NULL;
     if (other != NULL) return br_stage_fail_at(stage, other, "this is not for format %s", r->format);
-    int status = names_configure(&r->names, stage, &r->directory, &r->prefix, r->overwrite);
+    int status = names_configure(&r->names, stage, &r->directory, &r->prefix, r->overwrite,
+                                 format == &dada_files ? is_ours : NULL);
     if (status != BR_OK) return status;
     if (strlen(r->directory) + strlen(r->prefix) + 32 > WRITER_PATH)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%s_", r->prefix);
     snprintf(suffix, sizeof suffix, ".%s", format->suffix);
     status = br_stage_writes_files(stage, "prefix", r->directory, found, suffix);
-    if (status != BR_OK || format != &dada_files) return status;
-    struct earlier earlier = earlier_of(r, format);
-    return earlier_check(stage, "prefix", &earlier);
+    return status == BR_OK ? names_check(&r->names, stage, "prefix") : status;
 }
 
 static int configure(struct br_stage *stage, void *self)
@@ -124,11 +116,9 @@ static int configure(struct br_stage *stage, void *self)
 static int take_names(struct br_stage *stage, struct record *r)
 {
     struct file_writer *w = &r->writer;
-    struct earlier earlier = earlier_of(r, w->format);
-    r->named = true;
     w->directory = r->directory;
     w->prefix = r->prefix;
-    int status = earlier_begin(stage, &earlier, &r->claim);
+    int status = names_begin(&r->names, stage);
     if (status != BR_OK) return status;
     status = writer_open(w);
     r->ready = status == BR_OK;
@@ -138,7 +128,6 @@ static int take_names(struct br_stage *stage, struct record *r)
 static int start(struct br_stage *stage, void *self)
 {
     struct record *r = self;
-    r->claim.fd = -1;
     r->writer.host.updates_room = made_with_room(stage);
     r->ready = r->names.late;
     return r->names.late ? BR_OK : take_names(stage, r);
@@ -148,7 +137,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct record *r = self;
     if (io->in[0] == NULL) return BR_FINISHED;
-    if (!r->named) {
+    if (!r->names.begun) {
         names_fill(&r->names, stage, io->in[0]->first);
         int named = take_names(stage, r);
         if (named != BR_OK) return named;
@@ -164,7 +153,7 @@ static int stop(struct br_stage *stage, void *self)
     struct record *r = self;
     struct file_writer *w = &r->writer;
     int status = writer_close(w);
-    file_lock_release(&r->claim);
+    file_lock_release(&r->names.claim);
     if (w->unmarked > 0)
         br_stage_warn(stage,
                       "%llu samples of a channel were missing or flagged, which the format %s cannot say",

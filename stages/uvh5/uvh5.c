@@ -26,8 +26,6 @@ struct uvh5 {
 
     struct uvh5_out out;
     struct file_writer writer;
-    struct file_lock claim; /* of the names of all files */
-    bool named;
 };
 
 static const char *const orientations[] = {"unknown", "east", "north", NULL};
@@ -120,14 +118,13 @@ static int configure(struct br_stage *stage, void *self)
                                 "'%.160s'; expected the start of a file's name, at most 150 letters "
                                 "without '/'",
                                 u->prefix);
-    status = names_configure(&u->names, stage, &u->directory, &u->prefix, u->overwrite);
+    status = names_configure(&u->names, stage, &u->directory, &u->prefix, u->overwrite, is_ours);
     if (status != BR_OK) return status;
     if (strlen(u->directory) + strlen(u->prefix) + 32 > WRITER_PATH)
         return br_stage_fail_at(stage, "directory", "the name is too long");
     snprintf(found, sizeof found, "%.160s_", u->prefix);
     status = br_stage_writes_files(stage, "prefix", u->directory, found, ".uvh5");
-    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours};
-    return status == BR_OK ? earlier_check(stage, "prefix", &earlier) : status;
+    return status == BR_OK ? names_check(&u->names, stage, "prefix") : status;
 }
 
 /* HDF5 knows no threads unless it was built so, and a pipeline may have several of these. */
@@ -142,18 +139,15 @@ static void lock_hdf5(void)
 /* Makes the directory and takes the names of all files, as soon as they are known. */
 static int take_names(struct br_stage *stage, struct uvh5 *u)
 {
-    const struct earlier earlier = {u->directory, u->prefix, u->overwrite, is_ours, u->names.late};
-    u->named = true;
     u->writer.directory = u->directory;
     u->writer.prefix = u->prefix;
-    int status = earlier_begin(stage, &earlier, &u->claim);
+    int status = names_begin(&u->names, stage);
     return status == BR_OK ? writing_status(stage, &u->writer, writer_open(&u->writer)) : status;
 }
 
 static int start(struct br_stage *stage, void *self)
 {
     struct uvh5 *u = self;
-    u->claim.fd = -1;
     u->out.integrations = (uint64_t)u->integrations;
     u->writer = (struct file_writer){.format = &uvh5_files,
                                      .stream = u->out.layout.stream,
@@ -167,7 +161,7 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
 {
     struct uvh5 *u = self;
     if (io->in[0] == NULL) return BR_FINISHED;
-    if (!u->named) {
+    if (!u->names.begun) {
         names_fill(&u->names, stage, io->in[0]->first);
         int named = take_names(stage, u);
         if (named != BR_OK) return named;
@@ -187,7 +181,7 @@ static int stop(struct br_stage *stage, void *self)
     lock_hdf5();
     int status = writer_close(&u->writer);
     pthread_mutex_unlock(&lock);
-    file_lock_release(&u->claim);
+    file_lock_release(&u->names.claim);
     if (u->out.written > 0)
         br_stage_note(stage, "%llu integrations in %llu file%s %s/%s_*.uvh5",
                       (unsigned long long)u->out.written, (unsigned long long)w->files,

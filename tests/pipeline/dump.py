@@ -160,6 +160,7 @@ def test_the_earliest():
             document = node.wait_for(event)
             assert document["state"] == "done" and document["missing_samples"] in (0, 100), document
             dump_common.check_dada(node.directory, document, source)
+        assert len(node.dumps()) <= 256 + 4, len(node.dumps())  # 4: those that a writer is still at
         dump_common.check_live(node, source)
 
 

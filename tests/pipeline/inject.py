@@ -319,6 +319,12 @@ def test_update():
         assert again.code == 400 and "dm" in again.text, again.text
         states = [e["state"] for e in n.get("/v1/injections").json["injections"]]
         assert states[0] == "injected" and states[-1] == "refused", states
+        past = [{"id": f"past{i}", "sample": 0, "beam": 0, "dm": 20, "width_s": 0.001, "snr": 30}
+                for i in range(300)]
+        assert n.post("/v1/update", json.dumps({"stages": {"inject": {"bursts": past}}})).code in (200, 202)
+        n.wait_until(lambda _: n.get("/v1/injections?id=past299").json["injections"])
+        listed = [e["id"] for e in n.get("/v1/injections").json["injections"]]
+        assert listed == [f"past{i}" for i in range(299, 43, -1)], listed  # it forgets older ones
         n.end()
         on_disk = ledger(os.path.join(n.directory, "ledger.jsonl"))
         assert on_disk["late"]["state"] == "refused" and on_disk[event["id"]] == event, on_disk

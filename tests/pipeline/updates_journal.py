@@ -308,6 +308,7 @@ def test_many():
             post(n, f"u{i}", one={"add": i})
         wait_for_kept(n, "u299")
         assert list(kept(n)) == ["u299", "first"], kept(n)
+        n.wait_until(lambda s: sum(s["updates"]["states"].values()) <= 256 + 2)  # and those in force
         n.end()
         again = Node(n.directory, PIPELINE)
         try:

@@ -14,7 +14,7 @@ UPDATE_S, DUMP_S, BURST_S = 3, 10, 8
 SIGMA = 20 if boards.CHORD else 5
 FILLING = [("flag", "threshold_sigma", ([SIGMA, 5], [SIGMA + 1, 6])), ("upchannelize", "gain", (2, 2.5)),
            ("frb_grid", "threshold", (0.25, 0.5)), ("baseband_beamform", "shift", (6, 7))]
-LISTED = 260  # a little more than the node keeps
+LISTED, AT_ONCE = 260, 8  # a little more than the node keeps; dumps that are not finished
 AGO_S, LONG_S = ((0.1, 0.4), (0.001, 0.004)) if boards.CHORD else ((0.5, 2.5), (0.05, 0.4))
 
 
@@ -54,10 +54,19 @@ class Requests:
                 self.scrape()
 
     def fill(self):
-        """So many updates and clients that the node has held as much as it does at most: its lists of the
-        latest updates grow until they are full."""
+        """So many updates, dumps, bursts and clients that the node has held as much as it does at most: its
+        lists of the latest ones grow until they are full."""
         for stage, key, values in FILLING * LISTED:
             self.send_update(stage, key, self.rng.choice(values))
+        for _ in range(LISTED):
+            self.count["dumps"] += 1
+            self.order_dump(0.1 * LONG_S[0])
+            while len(self.unfinished()) >= AT_ONCE and not self.over.wait(0.05):
+                self.look_at_dumps()
+        if self.soak.inject:  # all in the past: refused
+            now_ms = time.time_ns() // 10**6
+            past = {"sample": 0, "beam": 0, "dm": 30, "width_s": 0.02, "snr": 9}
+            self.send_bursts([{"id": f"absurd-{now_ms + n}", **past} for n in range(LISTED)])
         clients = faults.Fault("http_half_open", 0, 0)
         self.soak.doing.begin_http_half_open(clients)
         self.soak.doing.end_http_half_open(clients)
@@ -70,9 +79,7 @@ class Requests:
                 self.said.append(f"/metrics: {text[:200]}")
         if node.ask("/")[0] == 200:
             self.count["pages"] += 1
-        for event, document in list(self.dumps.items()):
-            if document.get("state") in ("waiting", "writing"):
-                self.look_at_dump(event)
+        self.look_at_dumps()
 
     # --- updates
 
@@ -139,8 +146,11 @@ class Requests:
             values |= {"id": "absurd-" + name, **self.rng.choice((
                 {"sample": 0}, {"sample": 1 << 51}, {"beam": 999}, {"snr": 1e6}, {"dm": -1}, {"width_s": 0},
                 {"at_mhz": 1}, {"xy": [0, 0]}, {"snr": "loud"}, {"beam": -1, "xy": [0.9, 0.9]}))}
-        code, text = node.ask("/v1/update", json.dumps({"stages": {"inject": {"bursts": [values]}}}))
-        self.count["bursts_taken"] += code == 202
+        self.send_bursts([values], absurd)
+
+    def send_bursts(self, values, absurd=False):
+        code, text = node.ask("/v1/update", json.dumps({"stages": {"inject": {"bursts": values}}}))
+        self.count["bursts_taken"] += len(values) * (code == 202)
         if code not in (0, 202, 409, 503) and not (absurd and code == 400):
             self.said.append(f"burst {values}: {code} {text}")
 
@@ -164,14 +174,25 @@ class Requests:
             if code not in (0, 400, 409, 503) and not (code == 202 and body.get("start") != "yesterday"):
                 self.said.append(f"the absurd dump {body} is answered by {code} {text}")
             return
-        body = {"id": event, "start": {"time_ns": now_ns - int(r.uniform(*AGO_S) * 1e9)},
-                "duration_s": r.uniform(*LONG_S)}
+        self.order_dump(r.uniform(*LONG_S))
+
+    def order_dump(self, duration_s):
+        event = self.count["dumps"]
+        body = {"id": event, "start": {"time_ns": time.time_ns() - int(self.rng.uniform(*AGO_S) * 1e9)},
+                "duration_s": duration_s}
         code, text = node.ask("/v1/dump", json.dumps(body))
         if code == 202:
             self.count["dumps_taken"] += 1
             self.dumps[event] = json.loads(text)
         elif code not in (0, 400, 409, 503):
             self.said.append(f"dump {body}: {code} {text}")
+
+    def unfinished(self):
+        return [event for event, d in self.dumps.items() if d.get("state") in ("waiting", "writing")]
+
+    def look_at_dumps(self):
+        for event in self.unfinished():
+            self.look_at_dump(event)
 
     def look_at_dump(self, event):
         code, text = node.ask(f"/v1/dumps?id={event}")
@@ -205,10 +226,6 @@ class Requests:
         self.over.set()
         self.thread.join()
         end = time.monotonic() + patience
-        while time.monotonic() < end:
-            for event, document in list(self.dumps.items()):
-                if document.get("state") in ("waiting", "writing"):
-                    self.look_at_dump(event)
-            if not any(d.get("state") in ("waiting", "writing") for d in self.dumps.values()):
-                break
+        while self.unfinished() and time.monotonic() < end:
+            self.look_at_dumps()
             time.sleep(0.2)

@@ -99,9 +99,11 @@ int cmd_run(int argc, char **argv)
 
 /* By default threads soon have an arena each, up to eight for each processor, and each arena keeps the most
  * that its threads, of one pipeline after the other, ever held. Stages allocate little once they run: two
- * arenas do. */
+ * arenas do. Blocks from 64 kB on are mapped, and unmapped when they are freed. Otherwise the limit would
+ * rise to the size of the largest one that was freed, and the heap would keep room for the most of them. */
 int cmd_serve(int argc, char **argv)
 {
     mallopt(M_ARENA_MAX, 2);
+    mallopt(M_MMAP_THRESHOLD, 64 << 10);
     return run_node(argc, argv, true);
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAMES = 220, WARM = 30, TIMES = 2, SAMPLES = 1024, KEPT = TIMES * (FRAMES - WARM) };
+enum { FRAMES = 600, WARM = 30, TIMES = 2, SAMPLES = 1024, KEPT = TIMES * (FRAMES - WARM) };
 #define SAMPLE_NS 5120 /* CHORD's */
 #define AT_MOST   1.05 /* of the beams that stand still */
 

@@ -13,7 +13,7 @@ using namespace beamring::unpack;
 
 struct br_unpack_gpu {
     work w;
-    unsigned group, threads, chunks; /* group: V in tile.cuh */
+    unsigned group, threads, chunks; /* positions a thread owns: 8, 4, or 1 */
     size_t shared_bytes;
     void *place, *channel;
 };
@@ -33,7 +33,6 @@ kernel variant(unsigned group, bool swap, bool sums)
 {
     return group == 8   ? variant_of<8>(swap, sums)
            : group == 4 ? variant_of<4>(swap, sums)
-           : group == 2 ? variant_of<2>(swap, sums)
                         : variant_of<1>(swap, sums);
 }
 
@@ -60,15 +59,6 @@ bool in_groups(const struct br_unpack *plan, unsigned V)
                 return false;
         }
     }
-    return true;
-}
-
-/* Whether an aligned word of a packet holds two successive samples of each input in it. */
-bool in_pairs(const struct br_unpack_params *p)
-{
-    if (p->time_stride != 2 || p->packet_samples % 2 != 0 || p->channel_stride % 4 != 0) return false;
-    for (size_t i = 0; i < p->ninputs; i++)
-        if (in_packet(p, i) % 4 >= 2) return false;
     return true;
 }
 
@@ -117,7 +107,7 @@ int make_tables(struct br_unpack *plan, struct br_why *why)
     const struct br_unpack_params *p = &plan->p;
     struct br_unpack_gpu *g = plan->gpu;
     work *w = &g->w;
-    size_t each = g->group <= 2 ? 1 : g->group, entries = (p->npositions + 3) / 4 * 4 / each;
+    size_t each = g->group == 1 ? 1 : g->group, entries = (p->npositions + 3) / 4 * 4 / each;
     uint2 *place = static_cast<uint2 *>(calloc(entries, sizeof *place));
     unsigned *channel = static_cast<unsigned *>(calloc(p->nchannels, sizeof *channel));
     int status = place && channel ? 0 : br_because(why, "no memory for the unpacker");
@@ -174,7 +164,7 @@ int describe(struct br_unpack *plan, struct br_why *why)
     w->packet_bytes = p->packet_bytes, w->source_bytes = p->nstreams * p->packet_bytes;
     w->block_bytes = plan->block_bytes;
     w->flip = p->offset_binary ? 0x88888888u : 0;
-    plan->gpu->group = in_groups(plan, 8) ? 8 : in_groups(plan, 4) ? 4 : in_pairs(p) ? 2 : 1;
+    plan->gpu->group = in_groups(plan, 8) ? 8 : in_groups(plan, 4) ? 4 : 1;
     w->groups = (w->N + (plan->gpu->group == 8 ? 7 : 3)) / (plan->gpu->group == 8 ? 8 : 4);
     size_t each = p->sum_samples > 0 ? p->sum_samples / p->packet_samples : 256 / p->packet_samples;
     w->per_sum = static_cast<unsigned>(each > 0 ? each : 1);

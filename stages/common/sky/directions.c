@@ -121,16 +121,24 @@ static int make_towards(struct br_directions *out, const struct br_beams_param *
     return take_sources(out, param->towards.value, out->nbeams, error);
 }
 
+/* Pairs [nbeams][2]; one pair for all with `same`. NULL after an error. */
+static struct br_beam *take_pairs(const double *value, size_t nbeams, bool same, struct br_error *error)
+{
+    struct br_beam *pairs = malloc(nbeams * sizeof *pairs);
+    if (pairs == NULL) br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
+    for (size_t b = 0; pairs != NULL && b < nbeams; b++, value += same ? 0 : 2)
+        pairs[b] = (struct br_beam){value[0], value[1]};
+    return pairs;
+}
+
 static int take_list(struct br_directions *out, const double *value, size_t nbeams, struct br_error *error)
 {
     if (nbeams > MAX_BEAMS)
         return br_fail(error, BR_E_INVALID, "%zu beams are more than the %d that are allowed", nbeams,
                        MAX_BEAMS);
-    out->beams = malloc(nbeams * sizeof *out->beams);
-    if (out->beams == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
-    for (size_t i = 0; i < nbeams; i++) out->beams[i] = (struct br_beam){value[2 * i], value[2 * i + 1]};
     out->nbeams = nbeams;
-    return BR_OK;
+    out->beams = take_pairs(value, nbeams, false, error);
+    return out->beams != NULL ? BR_OK : BR_E_NO_MEMORY;
 }
 
 /* Rates of the YAML file: one pair, or one for each beam. */
@@ -143,13 +151,8 @@ static int take_rates(struct br_directions *out, const struct br_beams_param *pa
     if (param->rates.count % 2 != 0 || (count != 1 && (count != nbeams || out->nx > 0)))
         return br_fail(error, BR_E_INVALID, "rates has %zu numbers; expected an x and a y for all beams%s",
                        param->rates.count, out->nx > 0 ? ", so that they stay a grid" : ", or for each");
-    out->rates = malloc(nbeams * sizeof *out->rates);
-    if (out->rates == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
-    for (size_t b = 0; b < nbeams; b++) {
-        const double *rate = param->rates.value + (count == 1 ? 0 : 2 * b);
-        out->rates[b] = (struct br_beam){rate[0], rate[1]};
-    }
-    return BR_OK;
+    out->rates = take_pairs(param->rates.value, nbeams, count == 1, error);
+    return out->rates != NULL ? BR_OK : BR_E_NO_MEMORY;
 }
 
 static int read_file(struct br_directions *out, const char *path, struct br_error *error)
@@ -162,12 +165,8 @@ static int read_file(struct br_directions *out, const char *path, struct br_erro
         status = br_fail(error, BR_E_FORMAT, "%s: /rates is for %zu beams, /beams for %zu; expected as many",
                          path, nrates, nbeams);
     if (status == BR_OK) status = take_list(out, value, nbeams, error);
-    if (status == BR_OK && rate != NULL) {
-        out->rates = malloc(nbeams * sizeof *out->rates);
-        if (out->rates == NULL) status = br_fail(error, BR_E_NO_MEMORY, "no memory for %zu beams", nbeams);
-        for (size_t b = 0; status == BR_OK && b < nbeams; b++)
-            out->rates[b] = (struct br_beam){rate[2 * b], rate[2 * b + 1]};
-    }
+    if (status == BR_OK && rate != NULL && (out->rates = take_pairs(rate, nbeams, false, error)) == NULL)
+        status = BR_E_NO_MEMORY;
     free(value);
     free(rate);
     return status;

@@ -3,7 +3,6 @@
 
 #include "buffers/numbers.h"
 #include "buffers/output.h"
-#include "formats/common/fileio.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -67,37 +66,4 @@ int earlier_claim(struct file_lock *lock, const char *directory, const char *pre
         error, BR_E_IO,
         "another run writes files %s/%s* now; expected another directory or prefix, or that it has ended",
         directory, prefix);
-}
-
-int earlier_check(struct br_stage *stage, const char *at, const struct earlier *e)
-{
-    char found[PATH_MAX];
-    if (e->overwrite) return BR_OK;
-    earlier_files(e->directory, e->prefix, e->is_ours, found, sizeof found);
-    if (found[0] == '\0') return BR_OK;
-    return br_stage_fail_run_at(stage, at,
-                                "%s exists and would be lost; move it away, choose another directory or "
-                                "prefix, perhaps with {start} in it, or set overwrite: true",
-                                found);
-}
-
-int earlier_begin(struct br_stage *stage, const struct earlier *e, struct file_lock *claim)
-{
-    char path[PATH_MAX];
-    struct br_error error = {0};
-    claim->fd = -1;
-    snprintf(path, sizeof path, "%s", e->directory);
-    if (fileio_make_directory(path) != 0 || access(e->directory, W_OK | X_OK) != 0)
-        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", e->directory,
-                             strerror(errno));
-    if (earlier_claim(claim, e->directory, e->prefix, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
-    path[0] = '\0';
-    if (e->late && e->is_ours != NULL) earlier_files(e->directory, e->prefix, e->is_ours, path, sizeof path);
-    if (path[0] != '\0')
-        return br_stage_fail(stage, BR_E_IO, "%s exists and would be lost; move it away, or use {run}", path);
-    if (e->overwrite && e->is_ours != NULL &&
-        earlier_remove(e->directory, e->prefix, e->is_ours, &error) != BR_OK)
-        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
-    return BR_OK;
 }

@@ -4,7 +4,6 @@
 
 #include "buffers/error.h"
 #include "formats/common/file_lock.h"
-#include "runtime/stage.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,19 +28,5 @@ int earlier_claim(struct file_lock *lock, const char *directory, const char *pre
  * device or a link, which no run has left. */
 int earlier_remove(const char *directory, const char *prefix, earlier_is_ours *is_ours,
                    struct br_error *error);
-
-/* Files that a stage is about to write. */
-struct earlier {
-    const char *directory, *prefix;
-    bool overwrite;
-    earlier_is_ours *is_ours; /* NULL: none is looked for */
-    bool late;                /* the names were not known in configure (names.h): earlier_begin looks again */
-};
-
-/* In configure: refuses at the parameter `at` to replace files of an earlier run, unless `overwrite`. In
- * start: makes the directory and those above it, claims the names (file_lock_release gives them back) and
- * removes earlier files with `overwrite`. Status; the stage has failed. */
-int earlier_check(struct br_stage *stage, const char *at, const struct earlier *earlier);
-int earlier_begin(struct br_stage *stage, const struct earlier *earlier, struct file_lock *claim);
 
 #endif

@@ -1,8 +1,13 @@
 #include "stages/common/stage/names.h"
 
+#include "formats/common/fileio.h"
+
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TIME_LENGTH = 20 }; /* the longest text of a placeholder */
 
@@ -57,9 +62,13 @@ int names_plain(struct br_stage *stage, const char *param, const char *text)
 }
 
 int names_configure(struct names *names, struct br_stage *stage, const char **directory, const char **prefix,
-                    bool overwrite)
+                    bool overwrite, earlier_is_ours *is_ours)
 {
-    *names = (struct names){.name = {directory, prefix}, .template = {*directory, *prefix}};
+    *names = (struct names){.name = {directory, prefix},
+                            .template = {*directory, *prefix},
+                            .overwrite = overwrite,
+                            .is_ours = is_ours,
+                            .claim = {.fd = -1}};
     for (int i = 0; i < 2; i++) {
         const char *text = *names->name[i];
         size_t count = 0;
@@ -89,4 +98,44 @@ void names_fill(const struct names *names, struct br_stage *stage, uint64_t firs
     for (int i = 0; i < 2; i++)
         if (*names->name[i] != names->template[i])
             fill(names->template[i], start_ns, br_stage_run_ns(stage), (char *)(uintptr_t)*names -> name[i]);
+}
+
+/* The path of the first file of an earlier run; "": there is none. */
+static void find_earlier(const struct names *names, char *found, size_t size)
+{
+    found[0] = '\0';
+    if (names->is_ours != NULL) earlier_files(*names->name[0], *names->name[1], names->is_ours, found, size);
+}
+
+int names_check(const struct names *names, struct br_stage *stage, const char *at)
+{
+    char found[PATH_MAX];
+    if (names->overwrite) return BR_OK;
+    find_earlier(names, found, sizeof found);
+    if (found[0] == '\0') return BR_OK;
+    return br_stage_fail_run_at(stage, at,
+                                "%s exists and would be lost; move it away, choose another directory or "
+                                "prefix, perhaps with {start} in it, or set overwrite: true",
+                                found);
+}
+
+int names_begin(struct names *names, struct br_stage *stage)
+{
+    const char *directory = *names->name[0], *prefix = *names->name[1];
+    char path[PATH_MAX];
+    struct br_error error = {0};
+    names->begun = true;
+    snprintf(path, sizeof path, "%s", directory);
+    if (fileio_make_directory(path) != 0 || access(directory, W_OK | X_OK) != 0)
+        return br_stage_fail(stage, BR_E_IO, "cannot write into directory %s: %s", directory,
+                             strerror(errno));
+    if (earlier_claim(&names->claim, directory, prefix, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+    if (names->late) find_earlier(names, path, sizeof path);
+    if (names->late && path[0] != '\0')
+        return br_stage_fail(stage, BR_E_IO, "%s exists and would be lost; move it away, or use {run}", path);
+    if (names->overwrite && names->is_ours != NULL &&
+        earlier_remove(directory, prefix, names->is_ours, &error) != BR_OK)
+        return br_stage_fail(stage, BR_E_IO, "%s", error.text);
+    return BR_OK;
 }

@@ -151,6 +151,38 @@ static void other_failures(void **state)
     free(after);
 }
 
+/* A contiguous dataset of `length` bytes: a text. */
+static bool put_text(hid_t file, const char *name, size_t length, const char *text)
+{
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+    H5Tset_size(type, length);
+    hid_t set = H5Dcreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    bool good = set >= 0 && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text) >= 0;
+    H5Tclose(type);
+    H5Sclose(space);
+    return H5Dclose(set) >= 0 && good;
+}
+
+/* The library does not keep a buffer of every length of a text that is written again and again. */
+static void kept_buffers(void **state)
+{
+    (void)state;
+    enum { TEXTS = 100 };
+    static const char text[3000 + TEXTS] = "updates";
+    struct hdf5_store store;
+    size_t size[TEXTS];
+    assert_int_equal(hdf5_store_create(&store, path, true, NULL), BR_OK);
+    for (int k = 0; k < TEXTS; k++) {
+        if (k > 0) assert_true(H5Ldelete(store.file, "marks", H5P_DEFAULT) >= 0);
+        bool good = put_text(store.file, "marks", 3000 + (size_t)k, text);
+        assert_int_equal(hdf5_store_commit(&store, good), 0);
+        assert_true(H5get_free_list_sizes(NULL, NULL, &size[k], NULL) >= 0);
+    }
+    assert_int_equal(size[TEXTS - 1], size[1]);
+    assert_int_equal(hdf5_store_close(&store, true), 0);
+    hdf5_store_free(&store);
+}
+
 static int leave(void **state)
 {
     (void)state;
@@ -159,7 +191,8 @@ static int leave(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(full_disks), cmocka_unit_test(other_failures)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(full_disks), cmocka_unit_test(other_failures),
+                                       cmocka_unit_test(kept_buffers)};
     signal(SIGXFSZ, SIG_IGN);
     close(mkstemp(path));
     return cmocka_run_group_tests(tests, NULL, leave);

@@ -233,7 +233,7 @@ static void reset_starts_a_stream(void **state)
         for (int i = 0; i < 2; i++) {
             again.clamped =
                 br_upchannelize_execute(plan, s.e, s.row, NULL, 0, 40, again.out, again.out_valid);
-            if (i == 0) br_upchannelize_reset(plan);
+            if (i == 0) br_upchannelize_reset_at(plan, 0);
         }
         assert_same(&s, &fresh, &again);
         /* without a reset the third stream has the second's end for a history */
@@ -321,7 +321,7 @@ static void validity_is_not_wanted(void **state)
     br_upchannelize_execute_all(&call, 1);
     assert_memory_equal(out, again, outputs(&s) * s.X);
     for (size_t i = 0; i < outputs(&s); i++) assert_int_equal(valid[i], 255);
-    br_upchannelize_reset(plan);
+    br_upchannelize_reset_at(plan, 0);
     assert_false(br_upchannelize_whole(plan));
     br_upchannelize_destroy(plan);
     free(out);

@@ -149,7 +149,7 @@ static void reset_starts_a_stream(void **state)
     struct stream s = make(2, 12, 4, 3, 10);
     struct br_upchannelize *plan = plan_for(&s, BR_CUDA, gpu);
     struct result fresh = pass(plan, &s, NULL, 0, 0);
-    br_upchannelize_reset(plan);
+    br_upchannelize_reset_at(plan, 0);
     struct result again = pass(plan, &s, NULL, 0, 0);
     assert_same(&s, &fresh, &again);
     /* without a reset the third stream has the second's end for a history */

@@ -4,6 +4,7 @@
 #include "buffers/error.h"
 
 #include <jansson.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static char *printed(FILE *file)
@@ -128,10 +129,28 @@ static void test_lines_are_kept(void **state)
     fclose(file);
 }
 
+/* The memory of all lines is resident from the start, not a page at a time as lines come. */
+static void test_memory_is_there(void **state)
+{
+    (void)state;
+    enum { LINES = 1000 };
+    struct br_log log;
+    br_log_init(&log, stderr, BR_LOG_ERROR);
+    assert_int_equal(br_log_keep(&log, LINES), BR_OK);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (size_t)log.slot / page * page,
+           end = (size_t)(log.slot + LINES), pages = (end - first + page - 1) / page, missing = 0;
+    unsigned char resident[LINES]; /* a line is shorter than a page */
+    assert_true(pages < LINES);
+    assert_int_equal(mincore((void *)first, end - first, resident), 0);
+    for (size_t i = 0; i < pages; i++) missing += (resident[i] & 1) == 0;
+    assert_int_equal(missing, 0);
+    br_log_destroy(&log);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_json),
-                                       cmocka_unit_test(test_too_often),
-                                       cmocka_unit_test(test_lines_are_kept)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text), cmocka_unit_test(test_json), cmocka_unit_test(test_too_often),
+        cmocka_unit_test(test_lines_are_kept), cmocka_unit_test(test_memory_is_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -252,7 +252,6 @@ static void end(void)
 {
     assert_int_equal(driver_stop(t.stage), BR_OK);
     for (unsigned i = 0; i < FRAMES; i++) driver_frame_free(t.frame[i]);
-    packet_description_free(t.c->description);
     driver_free(t.stage);
 }
 

@@ -19,12 +19,6 @@ template <int MT> struct few_stage : stage<MT, FEW> {
     int4 rounding[MT * ROWS]; /* of the tile, as in struct work */
 };
 
-/* Blocks of which registers are to be left for one multiprocessor. */
-constexpr int resident_few(int mt)
-{
-    return mt == 1 ? 6 : resident(mt);
-}
-
 template <int MT> using few_shared = shared<MT, few_stage<MT>>;
 
 /* Starts the copies of a tile. */
@@ -89,7 +83,7 @@ __device__ __forceinline__ void round_few(few_shared<MT> &sh, const int4 *roundi
     }
 }
 
-template <int MT> __global__ void __launch_bounds__(THREADS, resident_few(MT)) beamform_few(work w)
+template <int MT> __global__ void __launch_bounds__(THREADS, resident(MT)) beamform_few(work w)
 {
     extern __shared__ __align__(128) uint8_t memory[];
     few_shared<MT> &sh = *reinterpret_cast<few_shared<MT> *>(memory);

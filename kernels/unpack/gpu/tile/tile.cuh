@@ -3,8 +3,8 @@
  * A block of threads takes one stream, a few adjacent channels of its packets, all sources, and the packets
  * of one sum block, as many at a time as have 8 samples: while these packets are converted, the next ones
  * are copied (double buffer, cp.async). A thread owns V positions (V = 8 or 4 inputs that are neighbours in
- * packet and E; V = 1: four positions, gathered byte by byte; V = 2: four, gathered from words with two
- * samples each) of one channel for all samples, so that sums stay in registers.
+ * packet and E; V = 1: four positions, gathered byte by byte) of one channel for all samples, so that sums
+ * stay in registers.
  *   thread:  channel of the tile (slow), group of positions (fast), so that a warp stores whole rows of E */
 #ifndef BEAMRING_KERNELS_UNPACK_GPU_TILE_TILE_CUH
 #define BEAMRING_KERNELS_UNPACK_GPU_TILE_TILE_CUH
@@ -23,11 +23,11 @@ namespace unpack
 constexpr unsigned MOST_THREADS = 1024, BUFFERS = 2, MASK_PACKETS = 32, NO_SOURCE = 0xffffffffu;
 
 struct work {
-    const uint8_t *in;      /* [block][source][stream][packet] */
-    const uint8_t *receipt; /* [block][receipt_bytes], or null */
-    uint8_t *out;           /* [block][t][F][N] */
-    uint32_t *sums;         /* [sum block][F][3][N] */
-    const uint2 *place; /* [group][4, or 1 for V = 8, 4]: {bytes in the tile without the channel, source} */
+    const uint8_t *in;       /* [block][source][stream][packet] */
+    const uint8_t *receipt;  /* [block][receipt_bytes], or null */
+    uint8_t *out;            /* [block][t][F][N] */
+    uint32_t *sums;          /* [sum block][F][3][N] */
+    const uint2 *place;      /* [group][V, or 4 for V = 1]: {bytes in the tile without the channel, source} */
     const unsigned *channel; /* [stream][channel of the packet]: channel of E */
     size_t block_bytes, source_bytes, packet_bytes;
     unsigned F, N, nsources, nstreams, receipt_bytes, samples, nblocks, per_sum;
@@ -115,10 +115,9 @@ __device__ __forceinline__ unsigned convert(unsigned bytes, unsigned (&s1)[4], u
 
 /* Positions of this thread, where they stand in a tile, and what has been added up. */
 template <unsigned V> struct owned {
-    static constexpr unsigned WORDS = V == 8 ? 2 : 1, PLACES = V <= 2 ? 4 : 1;
+    static constexpr unsigned WORDS = V == 8 ? 2 : 1, PLACES = V == 1 ? 4 : 1;
     uint2 place[PLACES];
     unsigned s0[PLACES], s1[WORDS][4], s2[WORDS][4];
-    unsigned pick[2]; /* V = 2: which bytes of the words of places 0 and 1, 2 and 3 */
 };
 
 /* 0xff for each byte that came. */
@@ -130,18 +129,9 @@ __device__ __forceinline__ unsigned keep_mask(owned<V> &o, const unsigned *came,
     for (unsigned i = 0; i < owned<V>::PLACES; i++) {
         unsigned is = o.place[i].y == NO_SOURCE ? 0 : came[o.place[i].y] >> k & 1;
         o.s0[i] += is * samples;
-        mask |= V <= 2 ? (0u - is) & 0xffu << 8 * i : 0u - is;
+        mask |= V == 1 ? (0u - is) & 0xffu << 8 * i : 0u - is;
     }
     return mask;
-}
-
-/* Four positions of a sample, of which `left` exist. */
-__device__ __forceinline__ void store_four(const work &w, uint8_t *to, unsigned v, unsigned left)
-{
-    if (w.N % 4 == 0)
-        *reinterpret_cast<unsigned *>(to) = v;
-    else
-        for (unsigned i = 0; i < 4 && i < left; i++) to[i] = static_cast<uint8_t>(v >> 8 * i);
 }
 
 /* All samples of one packet. `to`: this thread's positions at the packet's first sample. */
@@ -166,28 +156,11 @@ __device__ __forceinline__ void convert_packet(const work &w, owned<V> &o, const
 #pragma unroll
             for (unsigned i = 0; i < owned<V>::PLACES; i++)
                 v |= static_cast<unsigned>(buffer[o.place[i].x]) << 8 * i;
-            store_four(w, to, convert<SWAP, SUMS>((v ^ w.flip) & mask, o.s1[0], o.s2[0]), left);
-        }
-    }
-}
-
-/* The same for V = 2, two samples at a time. */
-template <bool SWAP, bool SUMS>
-__device__ __forceinline__ void convert_pairs(const work &w, owned<2> &o, const uint8_t *buffer,
-                                              unsigned mask, uint8_t *to, unsigned left)
-{
-    size_t stride = static_cast<size_t>(w.F) * w.N;
-#pragma unroll 2
-    for (unsigned t = 0; t < w.samples; t += 2, buffer += 4) {
-        unsigned word[4];
-#pragma unroll
-        for (unsigned i = 0; i < 4; i++) word[i] = *reinterpret_cast<const unsigned *>(buffer + o.place[i].x);
-#pragma unroll
-        for (unsigned k = 0; k < 2; k++, to += stride) {
-            /* bytes of the second sample are two further */
-            unsigned v = __byte_perm(__byte_perm(word[0], word[1], o.pick[0] + k * 0x22),
-                                     __byte_perm(word[2], word[3], o.pick[1] + k * 0x22), 0x5410);
-            store_four(w, to, convert<SWAP, SUMS>((v ^ w.flip) & mask, o.s1[0], o.s2[0]), left);
+            v = convert<SWAP, SUMS>((v ^ w.flip) & mask, o.s1[0], o.s2[0]);
+            if (w.N % 4 == 0)
+                *reinterpret_cast<unsigned *>(to) = v;
+            else
+                for (unsigned i = 0; i < 4 && i < left; i++) to[i] = static_cast<uint8_t>(v >> 8 * i);
         }
     }
 }
@@ -197,9 +170,9 @@ template <unsigned V>
 __device__ __forceinline__ void store_sums(const work &w, const owned<V> &o, uint32_t *sums, unsigned left)
 {
 #pragma unroll
-    for (unsigned i = 0; i < (V <= 2 ? 4 : V); i++) {
-        if (V <= 2 && i >= left) continue;
-        sums[i] = o.s0[V <= 2 ? i % owned<V>::PLACES : 0];
+    for (unsigned i = 0; i < (V == 1 ? 4 : V); i++) {
+        if (V == 1 && i >= left) continue;
+        sums[i] = o.s0[V == 1 ? i % owned<V>::PLACES : 0];
         sums[w.N + i] = o.s1[i / 4][i % 4];
         sums[2 * w.N + i] = o.s2[i / 4][i % 4];
     }
@@ -225,16 +198,12 @@ __global__ __launch_bounds__(MOST_THREADS) void tile(work w, unsigned wide)
     unsigned group = threadIdx.x % w.groups, c = threadIdx.x / w.groups;
     bool works = c < channels;
     unsigned f = works ? w.channel[stream * w.packet_channels + c0 + c] : 0;
-    unsigned n = group * (V <= 2 ? 4 : V), left = w.N - n;
+    unsigned n = group * (V == 1 ? 4 : V), left = w.N - n;
     owned<V> o = {};
 #pragma unroll
     for (unsigned i = 0; i < owned<V>::PLACES; i++) {
         o.place[i] = w.place[group * owned<V>::PLACES + i];
         o.place[i].x += (works ? c : 0) * w.channel_stride;
-        if (V == 2) {
-            o.pick[i / 2] |= (o.place[i].x % 4 + i % 2 * 4) << i % 2 * 4;
-            o.place[i].x -= o.place[i].x % 4;
-        }
     }
 
     /* in: before [block][source][stream][packet]; after [block][source][packet from channel c0 on],
@@ -260,11 +229,8 @@ __global__ __launch_bounds__(MOST_THREADS) void tile(work w, unsigned wide)
 #pragma unroll 1
             for (unsigned i = 0, count = min(w.together, end - p); i < count; i++) {
                 unsigned mask = keep_mask<V>(o, came, k + i, w.samples);
-                const uint8_t *packet = buffer + now + i * w.buffer_bytes;
-                if constexpr (V == 2)
-                    convert_pairs<SWAP, SUMS>(w, o, packet, mask, to + (p + i) * packet_rows, left);
-                else
-                    convert_packet<V, SWAP, SUMS>(w, o, packet, mask, to + (p + i) * packet_rows, left);
+                convert_packet<V, SWAP, SUMS>(w, o, buffer + now + i * w.buffer_bytes, mask,
+                                              to + (p + i) * packet_rows, left);
             }
         __syncthreads(); /* the buffer is copied into next */
         unsigned done = now;
