@@ -19,7 +19,7 @@ while getopts C:n:s option; do
 done
 shift $((OPTIND - 1))
 waiting='^pipeline/(capture.*|control|documented_http|dump.*|field_packets|hostile.*|inject.*|interrupts|live.*|monitoring|ranks.*'
-waiting+='|recording_node|service|sky_live|sky_wires|tutorial|update.*|watchdog|wires_.*)$|^runtime/watchdog$|^stages/spead_sender$'
+waiting+='|recording_node|service|sky_live|sky_wires|tutorial|update.*|watchdog|wires_.*)$|^runtime/watchdog$|^stages/(sockets|spead_sender)$'
 [ $# -gt 0 ] || set -- $(meson test -C "$build" --no-rebuild --list 2>/dev/null | sed 's/.* //' | grep -E "$waiting" | sort -u)
 [ $# -gt 0 ] || exit 2
 logs=$(mktemp -d /tmp/steady.XXXXXX)

@@ -122,6 +122,14 @@ def test_recovered():
             assert got["beam"] == beam and abs(got["recovered"] - snr) < 0.04 * snr + 0.3, (got, snr)
             assert abs(got["time_error_s"]) < 0.002 and abs(got["dm_error"]) < 60, got
         check_steps(d, events, found)
+        # a line that was cut off by a kill, and completed by the node that started again
+        whole = open(path).read().splitlines(keepends=True)
+        for length in (5, len(whole[0]) // 2, len(whole[0]) - 2):
+            with open(os.path.join(d, "killed.jsonl"), "w") as f:
+                f.writelines(["".join(whole[:3]), whole[0][:length] + "\n", *whole[3:]])
+            again = harness.beamring("recover", os.path.join(d, "killed.jsonl"), *files, "--json")
+            assert again.status == 0 and json.loads(again.out) == json.loads(done.out), (length, again)
+            assert "killed.jsonl: line 4 is cut off" in again.err, again
         # limits that are not met, and events that are not in the data
         assert harness.beamring("recover", path, *files, "--ratio", "2,3").status == 1
         with open(os.path.join(d, "false.jsonl"), "w") as f:
@@ -142,6 +150,22 @@ def test_recovered():
                 f.write(json.dumps({**events[0], key: value}) + "\n")
             wrong = harness.beamring("recover", os.path.join(d, "damaged.jsonl"), *files)
             assert wrong.status == 1 and "damaged.jsonl:1: keys are missing" in wrong.err, (key, wrong)
+
+
+def test_two_stages():
+    """Two stages make beams: --stage says whose beams the files hold."""
+    second = """
+  - {stage: frb_beams, name: search, in: image, out: many, beams: {grid: [3, 3], spacing_deg: 1}}
+  - {stage: filterbank, name: all, in: many, directory: many}
+"""
+    with harness.scratch() as d:
+        harness.run(d, text(2 * 8192, schedule(8192), chain=CHAIN + FILES + second))
+        files, path = sorted(glob.glob(os.path.join(d, "fil", "*.fil"))), os.path.join(d, "ledger.jsonl")
+        unsaid = harness.beamring("recover", path, *files)
+        assert unsaid.status == 1 and "it has beams of several stages; say with --stage" in unsaid.err, unsaid
+        assert harness.beamring("recover", path, *files, "--stage", "frb_beams").status == 0
+        wrong = harness.beamring("recover", path, *files, "--stage", "nobody")
+        assert wrong.status == 1 and "it has no beams of that stage" in wrong.err, wrong
 
 
 def test_gains():
@@ -417,6 +441,6 @@ def test_mistakes():
 
 
 if __name__ == "__main__":
-    harness.main([test_field, test_shared, test_recovered, test_gains, test_refused,
+    harness.main([test_field, test_shared, test_recovered, test_two_stages, test_gains, test_refused,
                   test_directions, test_ledger_cannot_be_written, test_a_disk_that_hangs, test_update,
                   test_missing, test_the_same_on_a_gpu, test_mistakes])

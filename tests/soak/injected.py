@@ -3,43 +3,56 @@ import glob
 import json
 import os
 
+import boards
 import harness
 
-BEAMS, BRIGHT = 2, 10  # of each receiver; S/N above which none may be missed
-AFTER_S, BEFORE_S = 6, 2  # of a step of the beams' level: so long its events are not judged
+STAGE = "frb_beams"  # whose beams the receivers have: a node of CHORD has two stages of beams
+BEAMS, BRIGHT = 4 if boards.CHORD else 2, 10  # of each receiver; S/N above which none may be missed
+AFTER_S, BEFORE_S = 3 if boards.CHORD else 6, 2  # of a step of the beams' level: its events are not judged
+ADDED = 0.9 if boards.CHORD else 1  # of an event's energy; of 128 boards there is often one that lost packets
 STATES = ("injected", "partly", "refused", "scheduled")
 
 
 def read_ledger(path, kills, wrong):
-    """{id: state}, the last line of each event. Every line is whole but those that a kill has cut off; an
+    """{id: event}, the last line of each event. Every line is whole but those that a kill has cut off; an
     event stays `scheduled` only where the process was killed."""
-    states, broken = {}, 0
+    events, broken = {}, 0
     with open(path) as f:
         for line in f:
             try:
                 event = json.loads(line)
-                before, state = states.get(event["id"]), event["state"]
+                before, state = events.get(event["id"], {}).get("state"), event["state"]
             except (ValueError, KeyError):
                 broken += 1
                 continue
             if state not in (STATES if before == "scheduled" else ("scheduled", "refused")) or \
                     before not in (None, "scheduled") or before == state:
                 wrong.append(f"the ledger has event {event['id']} as {state} after {before}")
-            states[event["id"]] = state
-    wrong += [f"the burst {id} cannot be injected, and is {state}" for id, state in states.items()
-              if id.startswith("absurd") and state not in ("refused", "scheduled")]
+            events[event["id"]] = event
+    wrong += [f"the burst {id} cannot be injected, and is {event['state']}" for id, event in events.items()
+              if id.startswith("absurd") and event["state"] not in ("refused", "scheduled")]
     if broken > kills:
         wrong.append(f"{broken} lines of the ledger are not whole; the node was killed {kills} times")
-    left = sum(state == "scheduled" for state in states.values())
+    left = sum(event["state"] == "scheduled" for event in events.values())
     if left and not kills:
         wrong.append(f"{left} events have no end in the ledger, and the node was never killed")
-    return states
+    return events
 
 
-def recover(ledger, files, first_beam):
-    """The events, as `beamring recover` found them in one recording; None: it cannot read the recording."""
-    result = harness.beamring("recover", ledger, *files, "--first-beam", first_beam, "--json", timeout=300)
-    return json.loads(result.out)["events"] if result.out.startswith("{") else None
+def is_judged(event):
+    """Whether an event must be found: all of it was added, or so much that the prediction, which counts the
+    rest as missing, holds."""
+    return event["state"] == "injected" or (event["state"] == "partly" and event["added"] >= ADDED)
+
+
+def recover(ledger, files, first_beam, wrong):
+    """The events, as `beamring recover` found them in one recording."""
+    result = harness.beamring("recover", ledger, *files, "--stage", STAGE, "--first-beam", first_beam,
+                              "--json", timeout=300)
+    if result.out.startswith("{"):
+        return json.loads(result.out)["events"]
+    wrong.append(f"`beamring recover` cannot read {files[0]}: {result.err.strip()[-300:]}")
+    return []
 
 
 def is_steady(soak, event):
@@ -54,17 +67,15 @@ def is_steady(soak, event):
 
 def check(soak, kills, wrong):
     """How many events have which state, and how many of those that a beam should see above S/N BRIGHT the
-    receivers have. Only whole events in a steady level must be found: a fault may have taken the rest of a
-    `partly` one."""
+    receivers have. Only judged events in a steady level must be found."""
     ledger = soak.path("injections.jsonl")
-    states = read_ledger(ledger, kills, wrong)
-    bright, unread = {}, 0  # id: (predicted, recovered, missed) in the beam that should see it best
+    written = read_ledger(ledger, kills, wrong)
+    states = [event["state"] for event in written.values()]
+    bright = {}  # id: (predicted, recovered, missed) in the beam that should see it best
     for receiver in soak.receivers:
         for run in range(receiver.runs):
             files = sorted(glob.glob(os.path.join(receiver.folder(run), "received_*.dada")))
-            events = recover(ledger, files, receiver.number * BEAMS) if files else []
-            unread += events is None
-            for event in events or []:
+            for event in recover(ledger, files, receiver.number * BEAMS, wrong) if files else []:
                 if not is_steady(soak, event["id"]):
                     continue
                 if event["unexpected"]:
@@ -75,11 +86,9 @@ def check(soak, kills, wrong):
                     bright[event["id"]] = max(one, bright.get(event["id"], one))
     lost = [id for id, (_, _, missed) in bright.items() if missed]
     wrong += [f"the burst {id} is missed: S/N {bright[id][1]:.1f}, {bright[id][0]:.1f} were to be expected"
-              for id in lost if states[id] == "injected"]
-    if unread:
-        wrong.append(f"`beamring recover` cannot read {unread} recordings of the receivers")
+              for id in lost if is_judged(written[id])]
     if len(bright) == len(lost):
-        wrong.append(f"of {len(states)} events of the ledger the receivers have none")
-    ratios = [snr / predicted for id, (predicted, snr, _) in bright.items() if states[id] == "injected"]
-    return {**{s: list(states.values()).count(s) for s in STATES}, "judged": len(bright),
+        wrong.append(f"of {len(written)} events of the ledger the receivers have none")
+    ratios = [snr / predicted for id, (predicted, snr, _) in bright.items() if is_judged(written[id])]
+    return {**{s: states.count(s) for s in STATES}, "judged": len(bright),
             "recovered": len(bright) - len(lost), "ratio": sum(ratios) / max(len(ratios), 1)}

@@ -76,7 +76,7 @@ pipeline:
     receive_buffer: 268435456
 {CAPTURE}
   - {{stage: dump, in: {{from: field, history: {{seconds: 0.5}}}}, directory: disk/dumps, disk_timeout_s: 2}}
-  - {{stage: flag, in: field, out: clean}}
+  - {{stage: flag, in: field, out: clean, threshold_sigma: [20, 5]}}
   - {{stage: upchannelize, in: clean, out: fine, factor: 16}}
   - {{stage: frb_grid, in: fine, out: grid, integrate: 192}}
   - {{stage: frb_beams, name: search, in: grid, out: beams, beams: {{grid: [32, 32], spacing_deg: 0.12}}}}
@@ -107,7 +107,7 @@ INJECT = """  - {stage: inject, in: clean, out: bright, ledger: injections.jsonl
 def with_bursts(seed):
     """The node with `inject` between `flag` and the products; the dumps have the field before it."""
     before, after = NODE.split("  - {stage: upchannelize")
-    dm = "[5, 50]" if boards.CHORD else "[50, 1000]"
+    dm = "[2, 20]" if boards.CHORD else "[50, 1000]"  # a sweep of CHORD's band: 0.9 s at most
     return before + INJECT.replace("SEED", str(seed)).replace("DM", dm) + "  - {stage: upchannelize" + \
         after.replace("in: clean", "in: bright")
 

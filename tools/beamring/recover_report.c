@@ -95,6 +95,14 @@ static bool take_line(struct recover *r, const json_t *o, bool *told)
     return !*told;
 }
 
+/* Whether a text that is not JSON is the beginning of a line: who wrote it was killed. The next run of
+ * `inject` goes on in a line of its own. */
+static bool is_cut(const char *line, size_t length, const json_error_t *why)
+{
+    return length > 0 && line[0] == '{' &&
+           (line[length - 1] != '}' || json_error_code(why) == json_error_premature_end_of_input);
+}
+
 int recover_ledger(struct recover *r)
 {
     struct br_error error = {0};
@@ -112,7 +120,7 @@ int recover_ledger(struct recover *r)
         bool told = false;
         json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, &why);
         row++;
-        if (o == NULL && line[length - 1] != '\n')
+        if (o == NULL && is_cut(line, strcspn(line, "\n"), &why))
             fprintf(stderr, "beamring recover: %s: line %zu is cut off; it is left out\n", r->ledger, row);
         else if (o == NULL || !take_line(r, o, &told))
             status = 1;

@@ -92,7 +92,7 @@ class Program:
     def trouble(self, what):
         return live_report.Trouble(f"the {self.name} {what}:\n{self.text()[-2000:]}")
 
-    def wait_for(self, words, seconds=60):
+    def wait_for(self, words, seconds=180):
         end = time.monotonic() + seconds
         while words not in self.text():
             if self.process.poll() is not None or time.monotonic() > end:
