@@ -1,7 +1,9 @@
 """Injected bursts: the node's ledger against what the receivers have."""
+import concurrent.futures
 import glob
 import json
 import os
+import signal
 
 import boards
 import harness
@@ -65,30 +67,35 @@ def is_steady(soak, event):
     return not any(-AFTER_S < step - at < BEFORE_S for step in steps)
 
 
-def check(soak, kills, wrong):
+def check(soak, wrong):
     """How many events have which state, and how many of those that a beam should see above S/N BRIGHT the
     receivers have. Only judged events in a steady level must be found."""
     ledger = soak.path("injections.jsonl")
+    kills = sum(status == -signal.SIGKILL for _, status in soak.unit.ends)
     written = read_ledger(ledger, kills, wrong)
     states = [event["state"] for event in written.values()]
+    runs = [(receiver, sorted(glob.glob(os.path.join(receiver.folder(run), "received_*.dada"))))
+            for receiver in soak.receivers for run in range(receiver.runs)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda r: [(r[0].number, event) for event in
+                                    recover(ledger, r[1], r[0].number * BEAMS, wrong)],
+                         [r for r in runs if r[1]])
+        events = [event for recording in found for event in recording]
+    if not events and "injected" in states:
+        wrong.append(f"of {len(written)} events of the ledger the receivers have none")
     bright = {}  # id: (predicted, recovered, missed) in the beam that should see it best
-    for receiver in soak.receivers:
-        for run in range(receiver.runs):
-            files = sorted(glob.glob(os.path.join(receiver.folder(run), "received_*.dada")))
-            for event in recover(ledger, files, receiver.number * BEAMS, wrong) if files else []:
-                if not is_steady(soak, event["id"]):
-                    continue
-                if event["unexpected"]:
-                    wrong.append(f"the refused burst {event['id']} is in what receiver {receiver.number} "
-                                 f"has, with S/N {event['recovered']:.1f}")
-                if event.get("predicted", 0) >= BRIGHT:
-                    one = event["predicted"], event["recovered"], event["missed"]
-                    bright[event["id"]] = max(one, bright.get(event["id"], one))
+    for number, event in events:
+        if not is_steady(soak, event["id"]):
+            continue
+        if event["unexpected"]:
+            wrong.append(f"the refused burst {event['id']} is in what receiver {number} has, with S/N "
+                         f"{event['recovered']:.1f}")
+        if event.get("predicted", 0) >= BRIGHT:
+            one = event["predicted"], event["recovered"], event["missed"]
+            bright[event["id"]] = max(one, bright.get(event["id"], one))
     lost = [id for id, (_, _, missed) in bright.items() if missed]
     wrong += [f"the burst {id} is missed: S/N {bright[id][1]:.1f}, {bright[id][0]:.1f} were to be expected"
               for id in lost if is_judged(written[id])]
-    if len(bright) == len(lost):
-        wrong.append(f"of {len(written)} events of the ledger the receivers have none")
     ratios = [snr / predicted for id, (predicted, snr, _) in bright.items() if is_judged(written[id])]
     return {**{s: states.count(s) for s in STATES}, "judged": len(bright),
             "recovered": len(bright) - len(lost), "ratio": sum(ratios) / max(len(ratios), 1)}

@@ -170,6 +170,10 @@ class Soak:
         self.controller.stop()
         self.udp = udp()
 
+    def keep(self, result):
+        with open(self.path("soak.json"), "w") as f:
+            json.dump(result, f, indent=1)
+
     def cut(self):
         """Ends whatever still runs."""
         self.unit.over = True
@@ -190,10 +194,13 @@ def inside(arguments, directory):
     finally:
         soak.cut()
     import account  # at the end: a long run is judged by the account as it is then
+    import injected
     import page
     result = account.account(soak, arguments.ready)
-    with open(soak.path("soak.json"), "w") as f:
-        json.dump(result, f, indent=1)
+    soak.keep(result)  # the search for bursts may take minutes
+    if soak.inject:
+        result["bursts"] = injected.check(soak, result["wrong"])
+        soak.keep(result)
     print(page.text(result))
     if arguments.directory:
         page.draw(result, soak.path("soak.png"))
