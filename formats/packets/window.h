@@ -85,7 +85,7 @@ struct window {
     int64_t hold, far;   /* samples */
     int64_t period;      /* samples after which the counter starts again; 0: never */
     bool keeps_ahead;    /* a packet for which there is no frame is not counted: who fills offers it again */
-    _Atomic int lacking; /* why an open frame has no memory, an enum window_reason; NO_FRAME at first */
+    _Atomic int lacking; /* enum window_reason of packets whose open frame has no memory; NO_FRAME at first */
     struct window_thread *thread; /* [nthreads] */
     struct window_source *source; /* [nsources] */
 

@@ -14,7 +14,7 @@ struct hub;
 /* A hub for connections that exist: fd[rank], which become the hub's. Errors: BR_E_NO_MEMORY. */
 int hub_create(struct hub **hub, unsigned ranks, const int *fd, struct br_error *error);
 
-/* What the hub does with a post for its own rank; in the hub's thread. */
+/* The hub's thread calls `take` with each post for its own rank. */
 struct hub_posts {
     void (*take)(void *arg, unsigned from, unsigned channel, const unsigned char *data, size_t bytes);
     void *arg;

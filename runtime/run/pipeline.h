@@ -25,7 +25,7 @@ int br_pipeline_launch(struct br_graph *graph, struct br_error *error);
 int br_pipeline_start(struct br_graph *graph, struct br_error *error);
 
 /* Keeps a thread that computes, and those that it creates from now on, off the processor that the threads of
- * GPU stages share; does nothing where processors are few. Of a pipeline that is prepared. */
+ * GPU stages share; does nothing where processors are few. The pipeline must be prepared. */
 void br_pipeline_keep_away(struct br_graph *graph, pthread_t thread);
 
 /* Asks sources to end; what is in flight drains. Any thread, any number of times. */
