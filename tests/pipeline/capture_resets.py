@@ -78,8 +78,9 @@ class Wrapping(packets.ChordCrs):
 
 
 def frames_in_time(fengine, sender, epoch_ns, done):
-    """Sends what boards send that have begun at epoch_ns, frame after frame, until `done` and 10 more."""
-    frame, more, give_up = 0, 10, time.monotonic() + 60
+    """Sends what boards send that have begun at epoch_ns, frame after frame, until `done` and 16 more:
+    where the count was ahead by four frames, the first that is exact may lie ten behind."""
+    frame, more, give_up = 0, 16, time.monotonic() + 60
     while more > 0 and time.monotonic() < give_up:
         more -= done()
         now = (time.time_ns() - epoch_ns) / (FS * fengine.sample_ns)
