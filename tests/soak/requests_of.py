@@ -55,13 +55,13 @@ class Requests:
                 self.scrape()
 
     def fill(self):
-        """So many updates, dumps, bursts and clients that the node has held as much as it does at most: its
-        lists of the latest ones grow until they are full."""
+        """So many updates, dumps, bursts and clients that the node has held as much as it does at most, also
+        for a single dump: its lists of the latest ones grow until they are full."""
         for stage, key, values in FILLING * LISTED:
             self.send_update(stage, key, self.rng.choice(values))
-        for _ in range(LISTED):
+        for n in range(LISTED):
             self.count["dumps"] += 1
-            self.order_dump(0.1 * LONG_S[0])
+            self.order_dump(LONG_S[1] if n < AT_ONCE else 0.1 * LONG_S[0])  # also as long as they get
             while len(self.unfinished()) >= AT_ONCE and not self.over.wait(0.05):
                 self.look_at_dumps()
         if self.soak.inject:  # all in the past: refused
