@@ -22,8 +22,8 @@
  * A threshold of s sigma is that which Gaussian noise passes as often as a normal deviate does: SK's own
  * tails are longer on one side, which is allowed for (Cornish-Fisher, with the third and fourth cumulants).
  *
- * A long block is begun, samples are added in any pieces, and it is ended. Bits do not depend on the
- * pieces. */
+ * A long block is begun, samples are added in any pieces, and it is ended. Bits do not depend on the pieces,
+ * unless these cut runs of samples in which inputs are missing (plan.h). */
 #ifndef BEAMRING_KERNELS_FLAG_FLAG_H
 #define BEAMRING_KERNELS_FLAG_FLAG_H
 
