@@ -59,7 +59,7 @@ def run(d, name, *args, **more):
     return e, harness.read_gaps(path, first, len(e), e.shape[1], down), result
 
 
-def expected(e, valid, bad=(), sigma=(4, 4.5), low=2, high=50, first=0):
+def expected(e, valid, bad=(), sigma=(4, 4.5), low=2, high=50, first=0, least=-8):
     """The same by the equations."""
     e, out = e.copy(), e.copy()
     out[:, :, list(bad)] = 0
@@ -78,15 +78,16 @@ def expected(e, valid, bad=(), sigma=(4, 4.5), low=2, high=50, first=0):
                 s0, s1, s2 = (x[at, f].sum(axis=0) for x in (counts, P, P**2))
                 if s0.max() < 16 or s0.max() < 0.1 * len(at):
                     continue
-                why, close = oracle.judge(s0, s1, s2, good, good.sum(), low, high, sigma[0], len(at))
+                why, close = oracle.judge(s0, s1, s2, good, good.sum(), low, high, sigma[0], len(at),
+                                          least)
                 assert close > 1e-3, "choose other data: this decision hangs on rounding"
                 if why == oracle.KEPT:
                     kept.append(at)
                     total += [s0, s1, s2]
             used = 0
             for n in range(INPUTS):
-                is_kept = oracle.judge(*total[:, n:n + 1], np.array([True]), 1, low, high, sigma[1],
-                                       len(mine))[0] == oracle.KEPT
+                is_kept = oracle.judge(*total[:, n:n + 1], np.array([True]), 1, low, high, sigma[1], len(mine),
+                                       least)[0] == oracle.KEPT
                 used += is_kept and good[n]
                 if not is_kept:
                     out[mine, f, n] = 0
@@ -128,6 +129,23 @@ def test_a_recording_that_begins_late():
         e, valid = recorded(d, sample0=700)
         got, bytes_valid, _ = run(d, "v")
         compare(got, bytes_valid, *expected(e, valid, first=700))
+
+
+def test_levels_without_the_least():
+    """Other blocks of strong noise are flagged than if level -8 could come."""
+    with harness.scratch() as d:
+        path = record_field(d, samples=SAMPLES)
+        level = np.clip(np.rint(np.random.default_rng(3).normal(0, 3, (2, SAMPLES, 5, INPUTS))), -7, 7)
+        e = (level[0].astype(np.int8) & 15 | level[1].astype(np.int8) << 4).astype(np.uint8)
+        with open(path, "r+b") as f:
+            f.seek(harness.header(path)[1])
+            f.write(e.tobytes())
+        valid = np.full(e.shape[:2], 255)
+        wanted, share = expected(e, valid, sigma=(2, 3), least=-7)
+        assert not np.array_equal(share, expected(e, valid, sigma=(2, 3))[1])
+        more = f"block: {BLOCK}, long_block: {LONG}, threshold_sigma: [2, 3], least_level: -7"
+        got, bytes_valid, _ = run(d, "v", more=more)
+        compare(got, bytes_valid, wanted, share)
 
 
 def test_bad_inputs():

@@ -150,7 +150,7 @@ static void pulse(uint8_t *e, size_t t, double sigma)
     e[0] = flag_byte(re, im);
 }
 
-/* In all inputs, block by block; and in one input, by long blocks. Of packets `lost` per cent are. */
+/* In all inputs, block by block; and in one input, by long blocks. `lost`: per cent of the packets. */
 static void find_carrier(unsigned lost)
 {
     enum { F = 40 };
