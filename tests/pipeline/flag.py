@@ -86,8 +86,9 @@ def expected(e, valid, bad=(), sigma=(4, 4.5), low=2, high=50, first=0, least=-8
                     total += [s0, s1, s2]
             used = 0
             for n in range(INPUTS):
-                is_kept = oracle.judge(*total[:, n:n + 1], np.array([True]), 1, low, high, sigma[1], len(mine),
-                                       least)[0] == oracle.KEPT
+                why, _ = oracle.judge(*total[:, n:n + 1], np.array([True]), 1, low, high, sigma[1], len(mine),
+                                      least)
+                is_kept = why == oracle.KEPT
                 used += is_kept and good[n]
                 if not is_kept:
                     out[mine, f, n] = 0
