@@ -72,7 +72,7 @@ struct br_flag_result {
 struct br_flag;
 
 /* Bytes that a plan holds: with BR_CUDA on the device and in host memory that is locked for it, else in host
- * memory; and of all backends in host memory for what samples are there. */
+ * memory. And in host memory always: which samples of a long block count. */
 size_t br_flag_device_bytes(const struct br_flag_params *params);
 size_t br_flag_result_bytes(const struct br_flag_params *params);
 size_t br_flag_host_bytes(const struct br_flag_params *params);

@@ -146,13 +146,14 @@ void br_flag_begin(struct br_flag *plan, const struct br_flag_rules *rules)
 
 enum { SOME_CHANNELS = 64 };
 
-/* Decides about `count` samples of one block, all in FLAG_RUN of them, in some of F channels: cells, valid
- * [count][F]. Adds to s0. True if some are FLAG_GAPS. */
+/* How `count` samples count that are a run, or a part of one, in up to SOME_CHANNELS of F channels.
+ *   valid, cells [count][F]   s0 [F]: their number is added
+ * True if some are FLAG_GAPS. */
 static bool sort_run(const uint8_t *valid, size_t F, size_t channels, size_t count, uint8_t *cells,
                      uint32_t *s0)
 {
-    uint8_t least[SOME_CHANNELS], most[SOME_CHANNELS], there[SOME_CHANNELS], counted[SOME_CHANNELS] = {0},
-                                                                             gaps = 0;
+    uint8_t least[SOME_CHANNELS], most[SOME_CHANNELS], there[SOME_CHANNELS], counted[SOME_CHANNELS] = {0};
+    bool gaps = false;
     memset(least, VALID_WHOLE, sizeof least);
     memset(most, 1, sizeof most); /* 0 does not count */
     for (size_t t = 0; t < count; t++)
@@ -173,7 +174,7 @@ static bool sort_run(const uint8_t *valid, size_t F, size_t channels, size_t cou
             counted[f] += is;
         }
     for (size_t f = 0; f < channels; f++) s0[f] += counted[f];
-    return gaps != 0;
+    return gaps;
 }
 
 /* S0 is the same for all inputs but for what some have lost. */
