@@ -50,7 +50,7 @@ void hub_hears(struct br_ranks *ranks, unsigned from, const struct wire_head *he
     switch (head->type) {
     case WIRE_GATHER:
         if (keep_part(peer, payload, head->length) && share_parts(ranks)) break;
-        ranks_fail(ranks, "has no memory for what the ranks tell each other");
+        ranks_fail(ranks, 1, "has no memory for what the ranks tell each other");
         break;
     case WIRE_FAILED: /* the first failure is what helps; all hear of it, the one that failed too */
         if (!ranks->failed)

@@ -40,7 +40,7 @@ static void hear(struct br_ranks *ranks, unsigned from, const struct wire_head *
     if (head->type == WIRE_POST) {
         struct post *post = ranks_keep(ranks, from, head->number, head->length);
         if (post == NULL) {
-            ranks_fail(ranks, "has no memory for what other ranks say");
+            ranks_fail(ranks, 1, "has no memory for what other ranks say");
             return;
         }
         memcpy(post->data, payload, head->length);
@@ -70,25 +70,20 @@ static void read_peer(struct br_ranks *ranks, unsigned r)
 }
 
 /* Whether the rank that says hello is one of the job's. Where it is not, by what all were told of RANK and
- * RANKS, it hears why, and all end: somebody is missing. */
-static bool is_expected(struct br_ranks *ranks, struct wire *stranger, const struct wire_head *head)
+ * RANKS, all end: somebody is missing. */
+static bool is_expected(struct br_ranks *ranks, const struct wire_head *head)
 {
-    char theirs[200], text[200];
+    char text[200];
     unsigned from = head->from, count = head->number;
     if (count == ranks->count && from < count && !ranks->peer[from].came) return true;
     if (ranks->rank > 0) return false;
-    if (count != ranks->count || from >= count) {
-        static const char same[] = "expected the same RANKS for all of the job";
-        snprintf(theirs, sizeof theirs, "has RANKS = %u, and this is rank %u of %u; %s", ranks->count, from,
-                 count, same);
-        snprintf(text, sizeof text, "has said that it is rank %u of %u, and rank 0 has RANKS = %u; %s", from,
-                 count, ranks->count, same);
-    } else {
-        static const char other[] = "expected another RANK for each process of the job";
-        snprintf(theirs, sizeof theirs, "knows a rank %u already; %s", from, other);
-        snprintf(text, sizeof text, "is there twice; %s", other);
-    }
-    wire_send(stranger, &(struct wire_head){WIRE_FAILED, 0, 2, 0, strlen(theirs)}, theirs);
+    if (count == ranks->count && from < count)
+        snprintf(text, sizeof text, "is there twice; expected another RANK for each process of the job");
+    else
+        snprintf(text, sizeof text,
+                 "has said that it is rank %u of %u, and rank 0 has RANKS = %u; expected the same RANKS for "
+                 "all of the job",
+                 from, count, ranks->count);
     report(ranks, from < ranks->count ? from : ranks->count - 1, 2, text);
     /* Nobody waits for those who have not come. */
     for (unsigned r = 1; r < ranks->count; r++) ranks->peer[r].gone |= !ranks->peer[r].came;
@@ -101,19 +96,22 @@ static void read_stranger(struct br_ranks *ranks, struct wire *stranger)
     bool open = wire_fill(stranger);
     const struct wire_head *head = wire_next(stranger, &payload);
     if (head == NULL && open && stranger->in.used <= 4096) return;
-    if (head == NULL || head->type != WIRE_HELLO || head->length != WIRE_TOKEN ||
-        memcmp(payload, ranks->token, WIRE_TOKEN) != 0 || !is_expected(ranks, stranger, head)) {
-        wire_close(stranger);
-        return;
+    bool knows = head != NULL && head->type == WIRE_HELLO && head->length == WIRE_TOKEN &&
+                 memcmp(payload, ranks->token, WIRE_TOKEN) == 0;
+    unsigned from = knows ? head->from : 0;
+    bool belongs = knows && is_expected(ranks, head);
+    if (belongs) {
+        wire_drop(stranger);
+        wire_send(stranger, &(struct wire_head){.type = WIRE_BEAT}, NULL);
     }
-    unsigned from = head->from;
-    wire_drop(stranger);
-    ranks_connected(ranks, from, *stranger);
-    *stranger = (struct wire){.fd = -1};
-    ranks_say(ranks, from, &(struct wire_head){.type = WIRE_BEAT}, NULL);
     struct wire_head failure = {WIRE_FAILED, ranks->failed_rank, (uint32_t)ranks->failed_status, 0,
                                 strlen(ranks->why)};
-    if (ranks->failed) ranks_say(ranks, from, &failure, ranks->why);
+    if (knows && ranks->failed) wire_send(stranger, &failure, ranks->why);
+    if (belongs)
+        ranks_connected(ranks, from, *stranger);
+    else
+        wire_close(stranger);
+    *stranger = (struct wire){.fd = -1};
 }
 
 /* Who has connected says at once who it is: a rank is not held up by those who do not, and cannot be pushed

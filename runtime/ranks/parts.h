@@ -78,16 +78,17 @@ bool ranks_say(struct br_ranks *ranks, unsigned to, const struct wire_head *head
 /* Says something to rank 0, which may be this one. */
 void ranks_tell(struct br_ranks *ranks, enum wire_type type, int number, const void *payload, size_t length);
 
-/* Says that this rank has failed: what stands behind its name. */
-void ranks_fail(struct br_ranks *ranks, const char *text);
+/* Says that this rank has failed: the text stands behind its name. */
+void ranks_fail(struct br_ranks *ranks, int status, const char *text);
 
 /* A rank is connected by `wire`. */
 void ranks_connected(struct br_ranks *ranks, unsigned rank, struct wire wire);
 
-/* What rank 0 says to all. */
+/* Rank 0 says something to all. */
 void ranks_told(struct br_ranks *ranks, const struct wire_head *head, const void *payload);
 
-/* What a rank says to rank 0, which keeps the membership (hub.c), or what is said of it there. */
+/* A rank says something to rank 0, which keeps the membership (hub.c), or the listener there says it for a
+ * rank that does not. */
 void hub_hears(struct br_ranks *ranks, unsigned from, const struct wire_head *head, const void *payload);
 
 /* Ends the job when nobody has more to do. */

@@ -101,9 +101,9 @@ static struct br_ranks_part *parts_of(unsigned count, const unsigned char *all, 
     return part;
 }
 
-void ranks_fail(struct br_ranks *ranks, const char *text)
+void ranks_fail(struct br_ranks *ranks, int status, const char *text)
 {
-    if (!ranks->failed) ranks_tell(ranks, WIRE_FAILED, 1, text, strlen(text));
+    if (!ranks->failed) ranks_tell(ranks, WIRE_FAILED, status, text, strlen(text));
 }
 
 void ranks_told(struct br_ranks *ranks, const struct wire_head *head, const void *payload)
@@ -113,7 +113,7 @@ void ranks_told(struct br_ranks *ranks, const struct wire_head *head, const void
         free(ranks->gathered);
         ranks->gathered = parts_of(ranks->count, payload, head->length);
         if (ranks->gathered == NULL)
-            ranks_fail(ranks, "cannot read what rank 0 has gathered, or has no memory for it");
+            ranks_fail(ranks, 1, "cannot read what rank 0 has gathered, or has no memory for it");
         break;
     case WIRE_FAILED:
         if (ranks->failed || head->from >= ranks->count) break;
@@ -188,7 +188,7 @@ void br_ranks_fail(struct br_ranks *ranks, int exit_status, const char *why)
     if (ranks == NULL) return;
     snprintf(text, sizeof text, "has failed: %s", why);
     pthread_mutex_lock(&ranks->mutex);
-    if (!ranks->failed) ranks_tell(ranks, WIRE_FAILED, exit_status, text, strlen(text));
+    ranks_fail(ranks, exit_status, text);
     pthread_mutex_unlock(&ranks->mutex);
 }
 

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How a rank is reached; rank 0, or with --join all, tell the others. */
+/* How a rank is reached, as it tells the others. */
 enum { ADDRESSES = 8, CONNECT_S = 30 };
 struct meeting {
     unsigned char token[WIRE_TOKEN];
@@ -30,7 +30,7 @@ struct meeting {
     uint32_t address[ADDRESSES];
     uint16_t port; /* both in network byte order */
     uint16_t reserved;
-    char host[256]; /* who has the same name connects through the loopback interface */
+    char host[256]; /* for messages */
 };
 
 static struct br_ranks *make(struct br_log *log)
@@ -78,11 +78,10 @@ static int prepare(struct br_ranks *ranks, struct br_error *error)
 {
     ranks->peer = calloc(ranks->count, sizeof *ranks->peer);
     ranks->poll = calloc(STRANGERS + 2 + ranks->count, sizeof *ranks->poll);
-    if (ranks->peer == NULL || ranks->poll == NULL || ranks->poke < 0)
-        return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks->count);
-    for (unsigned r = 0; r < ranks->count; r++)
-        ranks->peer[r] = (struct peer){.wire.fd = -1, .heard_ns = br_clock_ns()};
-    return BR_OK;
+    for (unsigned r = 0; ranks->peer != NULL && r < ranks->count; r++)
+        ranks->peer[r] = (struct peer){.wire.fd = -1, .came = r == ranks->rank, .heard_ns = br_clock_ns()};
+    bool ok = ranks->peer != NULL && ranks->poll != NULL && ranks->poke >= 0;
+    return ok ? BR_OK : br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks->count);
 }
 
 static void set_variable(const char *name, unsigned value)
@@ -121,13 +120,9 @@ static int connect_to(uint32_t address, uint16_t port)
 static int reach(struct br_ranks *ranks, unsigned other, const struct meeting *meeting,
                  struct br_error *error)
 {
-    char host[256] = "";
-    gethostname(host, sizeof host - 1);
-    bool same = strncmp(host, meeting->host, sizeof host) == 0;
     uint64_t end = br_clock_ns() + (uint64_t)CONNECT_S * 1000000000u;
     int fd = -1;
     while (fd < 0 && br_clock_ns() < end) {
-        if (same) fd = connect_to(htonl(INADDR_LOOPBACK), meeting->port);
         for (uint32_t i = 0; fd < 0 && i < meeting->count && i < ADDRESSES; i++)
             fd = connect_to(meeting->address[i], meeting->port);
         if (fd < 0 && br_ranks_failed(ranks, error)) return BR_E_IO;
@@ -202,10 +197,11 @@ static void find_addresses(struct meeting *meeting)
     freeifaddrs(list);
 }
 
-/* Lets others connect, and says in `meeting` how. `alone`: from this machine only. */
+/* Lets others connect, and says in `meeting` how. `alone`: all are on this machine. */
 static int invite(struct br_ranks *ranks, bool alone, struct meeting *meeting, struct br_error *error)
 {
-    find_addresses(meeting);
+    if (!alone) find_addresses(meeting);
+    if (meeting->count == 0) meeting->address[meeting->count++] = htonl(INADDR_LOOPBACK);
     gethostname(meeting->host, sizeof meeting->host - 1);
     if (getrandom(meeting->token, WIRE_TOKEN, 0) != WIRE_TOKEN)
         return br_fail(error, BR_E_IO, "this machine has no random numbers: %s", strerror(errno));
