@@ -1,11 +1,11 @@
-/* wgmma.cuh - the warpgroup's matrix products of sm_90a, for the shapes in use: c (64 rows by N columns)
- * += a b.
+/* wgmma.cuh - the warpgroup's matrix products of sm_90a: c += a b, where c has 64 rows and N columns.
  *
- * To be called by all 128 threads of a warpgroup, in code for sm_90a only. The products run asynchronously to
- * what follows: fence before the first one after registers of c or a have been written, commit, wait before c
- * or a are touched again. Which element is in which register: fragments.h.
+ * All 128 threads of a warpgroup call these functions together, in code for sm_90a only. A product runs
+ * asynchronously to the code behind it. Fence between the last write to a register of c or a and the first
+ * product. Commit behind the last product. Wait before you touch c or a again. fragments.h says which element
+ * is in which register.
  *
- *   wgmma_hold(c);           (and registers of a: what is written to them is written before the fence)
+ *   wgmma_hold(c);           (and the registers of a, so that writes to them come before the fence)
  *   wgmma_fence();
  *   wgmma_s8<96>::multiply(c, a, b, true);
  *   wgmma_commit();
@@ -21,7 +21,8 @@
 namespace beamring
 {
 
-/* Orders accesses to registers, and to shared memory by this thread's earlier wgmma, before the next one. */
+/* Orders earlier accesses to registers, and those of earlier products to shared memory, before the next
+ * product. */
 __device__ __forceinline__ void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
@@ -58,14 +59,14 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(c[i])::"memory");
 }
 
-/* N columns; 8, 16, 32, 48, 64, 96, 128, 192 and 256 are there.
- *   multiply(c, a, b, adds)  c[N / 2], a[4] in registers, b a descriptor; without `adds` c = a b
- *   multiply(c, a, b, adds)  with a descriptor for a
- * b (and a where it is a descriptor) K-major. int8 with int32 sums, k of 32. */
+/* int8 with int32 sums: N columns, k of 32.
+ *   multiply(c, a, b, adds)  c[N / 2] and a[4] in registers, b by its descriptor; without `adds` c = a b
+ *   multiply(c, a, b, adds)  the same with a descriptor for a
+ * Operands with a descriptor are K-major. The list below has the values of N. */
 template <int N> struct wgmma_s8;
-/* float16 with float32 sums, k of 16. */
+/* The same for float16 with float32 sums, k of 16. */
 template <int N> struct wgmma_f16;
-/* float16 with float16 sums, two in a register: c[N / 4]; k of 16; 32, 40 and 48 are there. */
+/* The same for float16 with float16 sums, two in a register: c[N / 4]; k of 16. */
 template <int N> struct wgmma_f16_sums;
 
 /* Operands %0 to %(count - 1). */
@@ -105,8 +106,8 @@ template <int N> struct wgmma_f16_sums;
 #define BR_INT(x)              "+r"(x)
 #define BR_FLOAT(x)            "+f"(x)
 
-/* SHAPE: N and k in the name, TYPES: of c, a, b, TAIL: what follows the predicate; p1 to p6: numbers of
- * the operands after c. */
+/* One struct. COUNT registers of type VALUE and constraint KIND hold c. SHAPE is the instruction's name from
+ * k on, TAIL its operands behind the predicate. p1 to p6 are the numbers of the operands behind c in asm. */
 #define BR_WGMMA(NAME, N, COUNT, VALUE, KIND, SHAPE, TAIL, p1, p2, p3, p4, p5, p6)                           \
     template <> struct NAME<N> {                                                                             \
         static __device__ __forceinline__ void multiply(VALUE (&c)[COUNT], const unsigned (&a)[4],           \
@@ -130,7 +131,8 @@ template <int N> struct wgmma_f16_sums;
                          : "l"(a), "l"(b), "r"(static_cast<int>(adds)));                                     \
         }                                                                                                    \
     };
-/* Floating point: signs of a and b, then which descriptors are not K-major. */
+/* For floating point: the signs of a and b (1: unchanged), then whether each descriptor is MN-major (0:
+ * no). */
 #define BR_NO_TAIL(transposed)
 #define BR_F16_TAIL(transposed) ", 1, 1" transposed
 #define BR_WGMMA_S8(N, COUNT, ...)                                                                           \
