@@ -166,7 +166,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status == BR_OK && hints_doubt(out, doubt, sizeof doubt) != NULL) br_stage_warn(stage, "%s", doubt);
     if (status == BR_OK) status = set_epoch(stage, c, out);
     if (status == BR_OK) status = set_start(stage, c, out);
-    if (status == BR_OK) status = capture_make_counters(stage, c);
+    if (status == BR_OK) capture_make_counters(stage, c);
     double reset_s = (double)c->reset_samples * br_stream_sample_s(out);
     if (status == BR_OK && reset_s > MOST_RESET_S)
         status = br_stage_fail_at(
