@@ -100,4 +100,5 @@ def test_counters_of_receive():
 
 
 if __name__ == "__main__":
-    harness.main([test_units, test_headers_and_statistics, test_statistics_are_json, test_counters_of_receive])
+    harness.main([test_units, test_headers_and_statistics, test_statistics_are_json,
+                  test_counters_of_receive])
