@@ -47,8 +47,7 @@ static const struct option check_options[] = {
     {0},
 };
 static const struct option beams_options[] = {
-    {"--at", "TIME", "UTC (2026-11-27-20:00:00), time:NS (Unix time in ns), sample:N, or now (default)",
-     NULL},
+    {"--at", "TIME", "UTC (2026-11-27-20:00:00), time:NS (Unix, in ns), sample:N, or now (default)", NULL},
     {"--json", NULL, "prints JSON: the beams of each stage", NULL},
     SET,
     {0},
