@@ -384,20 +384,19 @@ static const struct metric metrics[] = {
     {"beamring_stage_counted_total", COUNTER, "stage, of, what",
      "Counters of the stages themselves: a source's packets, a NIC's losses.", counted},
     {"beamring_product_latency_seconds", GAUGE, "stage",
-     "Time at which a sink finished its last frame, minus the time of the frame's newest sample.", latency},
+     "When a sink finished its last frame, minus the time of its newest sample.", latency},
     {"beamring_stage_gpu_sampled_seconds_total", COUNTER, "stage",
      "GPU time of the calls that were sampled, one in eight.", gpu_seconds},
     {"beamring_stage_gpu_sampled_calls_total", COUNTER, "stage", "Calls whose GPU time was sampled.",
      gpu_calls},
     {"beamring_stage_memory_bytes", GAUGE, "stage, space",
-     "Memory that the stage really holds, if it is known; else the memory that it declared.", stage_memory},
+     "Memory that the stage really holds, or if unknown, the memory that it declared.", stage_memory},
 
     {"beamring_dump_requests_total", COUNTER, "stage, result", "Requests for dumps.", dump_requests},
     {"beamring_dumps_active", GAUGE, "stage", "Dumps that wait for samples or are being written.",
      dumps_active},
     {"beamring_dumps_total", COUNTER, "stage, state",
-     "Dumps that have ended: done, empty (all samples had left the history), failed or cancelled.",
-     dump_ends},
+     "Dumps that have ended: done, empty (all samples had passed), failed or cancelled.", dump_ends},
     {"beamring_dump_files_total", COUNTER, "stage, state", "Files of dumps, one for each channel.",
      dump_files},
     {"beamring_dump_written_bytes_total", COUNTER, "stage", "Data in complete files of dumps.", dump_bytes},
@@ -450,8 +449,7 @@ static const struct metric metrics[] = {
      requests},
     {"beamring_http_connections", GAUGE, "", "Connections to the control interface.", connections},
     {"beamring_loop_longest_iteration_seconds", GAUGE, "clock",
-     "Longest time during which no request was answered: elapsed time, and processor time.",
-     metric_loop_longest},
+     "Longest time without an answer to requests: elapsed time, and processor time.", metric_loop_longest},
     {"beamring_loop_slow_iterations_total", COUNTER, "",
      "How often no request was answered for more than 50 ms.", metric_loop_slow},
     {"beamring_log_messages_total", COUNTER, "level", "Messages of the log.", messages},
@@ -484,7 +482,7 @@ void metrics_write(const struct node_facts *facts, bool open_metrics, FILE *out)
 
 void metrics_reference(FILE *out)
 {
-    fputs("# Metrics\n\n`GET /metrics` of a node's control interface has these numbers, for Prometheus. "
+    fputs("# Metrics\n\n`GET /metrics` of a node's control interface has these numbers, for Prometheus.\n"
           "`beamring help --metrics` prints this page.\n"
           "A histogram has `_bucket` (up to 16 us, 32 us, ... 8.4 s), `_sum` and `_count`.\n"
           "Counters begin at 0 again when the pipeline is restarted.\n\n"
