@@ -449,7 +449,7 @@ static const struct metric metrics[] = {
      requests},
     {"beamring_http_connections", GAUGE, "", "Connections to the control interface.", connections},
     {"beamring_loop_longest_iteration_seconds", GAUGE, "clock",
-     "Longest time without an answer to requests: elapsed time, and processor time.", metric_loop_longest},
+     "Longest time without an answer to requests: elapsed and processor time.", metric_loop_longest},
     {"beamring_loop_slow_iterations_total", COUNTER, "",
      "How often no request was answered for more than 50 ms.", metric_loop_slow},
     {"beamring_log_messages_total", COUNTER, "level", "Messages of the log.", messages},
