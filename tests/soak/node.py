@@ -98,17 +98,18 @@ pipeline:
 """
 NODE = CHORD if boards.CHORD else SMALL
 
-INJECT = """  - {stage: inject, in: clean, out: bright, ledger: injections.jsonl,
-     schedule: {per_hour: 1200, seed: SEED, snr: [8, 80], dm: DM, width_s: [0.01, 0.04],
-     radius: 0.004}}
-"""
+# The beams that bursts come from: the receivers have them.
+AIMED = [32 * m + n for m in (15, 16) for n in range(14, 18)] if boards.CHORD else [0, 1, 2, 3]
+INJECT = f"""  - {{stage: inject, in: clean, out: bright, ledger: injections.jsonl,
+     schedule: {{per_hour: 1200, seed: SEED, snr: [8, 80], dm: {[2, 20] if boards.CHORD else [50, 1000]},
+     width_s: [0.01, 0.04], beams: {AIMED}, radius: {0.0005 if boards.CHORD else 0.004}}}}}
+"""  # a sweep of CHORD's band takes 0.9 s at most
 
 
 def with_bursts(seed):
     """The node with `inject` between `flag` and the products; the dumps have the field before it."""
     before, after = NODE.split("  - {stage: upchannelize")
-    dm = "[2, 20]" if boards.CHORD else "[50, 1000]"  # a sweep of CHORD's band: 0.9 s at most
-    return before + INJECT.replace("SEED", str(seed)).replace("DM", dm) + "  - {stage: upchannelize" + \
+    return before + INJECT.replace("SEED", str(seed)) + "  - {stage: upchannelize" + \
         after.replace("in: clean", "in: bright")
 
 

@@ -15,6 +15,7 @@ SIGMA = 20 if boards.CHORD else 5
 FILLING = [("flag", "threshold_sigma", ([SIGMA, 5], [SIGMA + 1, 6])), ("upchannelize", "gain", (2, 2.5)),
            ("frb_grid", "threshold", (0.25, 0.5)), ("baseband_beamform", "shift", (6, 7))]
 LISTED, AT_ONCE = 260, 8  # a little more than the node keeps; dumps that are not finished
+ASKED_DM = 10 if boards.CHORD else 30
 AGO_S, LONG_S = ((0.1, 0.4), (0.001, 0.004)) if boards.CHORD else ((0.5, 2.5), (0.05, 0.4))
 
 
@@ -138,13 +139,14 @@ class Requests:
             return
         self.count["bursts"] += 1
         soon, name = newest["sample"] + 2 * 10**9 // boards.SAMPLE_NS, str(newest["unix_ns"] // 10**6 + 2000)
-        values = {"id": "asked-" + name, "sample": soon, "beam": 0, "dm": 30, "width_s": 0.02,
+        beam = node.AIMED[self.count["bursts"] % len(node.AIMED)]
+        values = {"id": "asked-" + name, "sample": soon, "beam": beam, "dm": ASKED_DM, "width_s": 0.02,
                   "snr": self.rng.randrange(10, 60)}
         absurd = self.count["bursts"] % 3 == 2
         if absurd:
             self.count["bursts_absurd"] += 1
             values |= {"id": "absurd-" + name, **self.rng.choice((
-                {"sample": 0}, {"sample": 1 << 51}, {"beam": 999}, {"snr": 1e6}, {"dm": -1}, {"width_s": 0},
+                {"sample": 0}, {"sample": 1 << 51}, {"beam": 9999}, {"snr": 1e6}, {"dm": -1}, {"width_s": 0},
                 {"at_mhz": 1}, {"xy": [0, 0]}, {"snr": "loud"}, {"beam": -1, "xy": [0.9, 0.9]}))}
         self.send_bursts([values], absurd)
 
