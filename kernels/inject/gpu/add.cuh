@@ -6,6 +6,7 @@
 #ifndef BEAMRING_KERNELS_INJECT_GPU_ADD_CUH
 #define BEAMRING_KERNELS_INJECT_GPU_ADD_CUH
 
+#include "kernels/common/device.cuh"
 #include "kernels/inject/dither.h"
 
 namespace beamring::inject
@@ -72,7 +73,7 @@ __global__ void measure(const br_inject_noise *noises, const uint8_t *e, unsigne
     unsigned sum = 0;
     for (unsigned t = from; t < to; t++) {
         unsigned byte = e[(static_cast<size_t>(noise.first) + t) * L * D + line];
-        int re = static_cast<int>(byte << 28) >> 28, im = static_cast<int>(byte << 24) >> 28;
+        int re = int4_re(byte), im = int4_im(byte);
         if (noise.used[t / 32] >> t % 32 & 1) sum += static_cast<unsigned>(re * re + im * im);
     }
     atomicAdd(power_of(noise.sums, L, D) + line, sum);
