@@ -155,7 +155,16 @@ def name_of(start_ns):
     return datetime.datetime.fromtimestamp(s, datetime.timezone.utc).strftime("%Y%m%dT%H%M%S") + f".{ms:03d}Z"
 
 
-def read_sources(run, directory, epoch_ns):
+def is_sent(sent, present, first, offset):
+    """Whether the F-engine sent all packets that were taken, at the samples of the recording. At other times
+    it would lack those that were lost there."""
+    at = first // boards.SAMPLES + offset
+    state = sent.state[:, max(at, 0):at + present.shape[1]]
+    return at >= 0 and state.shape == present.shape and \
+        not (present & ((state & (boards.SENT | boards.TWIN)) == 0)).any()
+
+
+def read_sources(run, directory, epoch_ns, sent):
     """Which slots were taken, by the recording of who was missing, if there is one: a node may be killed
     before its first frame. Returns a complaint, or None."""
     paths = glob.glob(os.path.join(directory, f"s_{name_of(run.start_ns)}_*.sources"))
@@ -173,6 +182,8 @@ def read_sources(run, directory, epoch_ns):
         at, count, source = line.split()[:3]
         part = slice((int(at) - first) // boards.SAMPLES, (int(at) + int(count) - first) // boards.SAMPLES)
         present[slice(None) if source == "all" else int(source), part] = False
+    if run.clock_from == run.first and run.first is not None and is_sent(sent, present, first, offset):
+        run.clock_from = None  # the machine's clock was wrong, and not the count
     run.put(present, first, end, offset)
     return None
 
@@ -416,7 +427,7 @@ def account(soak, limit_s):
     for run in (r for p in processes for r in p):
         run.failed = not run.balanced
         if run.start_ns is not None:
-            said = read_sources(run, soak.path("sources"), soak.epoch_ns)
+            said = read_sources(run, soak.path("sources"), soak.epoch_ns, sent)
             if said:
                 wrong.append(said)
     slots = balance_of_slots(sent, processes, wrong)
