@@ -68,8 +68,8 @@ def is_steady(soak, event):
 
 
 def check(soak, wrong):
-    """How many events have which state, and how many of those that a beam should see above S/N BRIGHT the
-    receivers have. Only judged events in a steady level must be found."""
+    """How many events have which state; how many are judged, since a beam should see them above S/N BRIGHT
+    in a steady level; and how many of these the receivers have."""
     ledger = soak.path("injections.jsonl")
     kills = sum(status == -signal.SIGKILL for _, status in soak.unit.ends)
     written = read_ledger(ledger, kills, wrong)
@@ -81,8 +81,9 @@ def check(soak, wrong):
                                     recover(ledger, r[1], r[0].number * BEAMS, wrong)],
                          [r for r in runs if r[1]])
         events = [event for recording in found for event in recording]
-    if not events and "injected" in states:
-        wrong.append(f"of {len(written)} events of the ledger the receivers have none")
+    if not any(event.get("predicted", 0) >= BRIGHT for _, event in events) and "injected" in states:
+        wrong.append(f"of {len(written)} events of the ledger none should be above S/N {BRIGHT} in what the "
+                     "receivers have: nothing was tested")
     bright = {}  # id: (predicted, recovered, missed) in the beam that should see it best
     for number, event in events:
         if not is_steady(soak, event["id"]):
@@ -93,9 +94,10 @@ def check(soak, wrong):
         if event.get("predicted", 0) >= BRIGHT:
             one = event["predicted"], event["recovered"], event["missed"]
             bright[event["id"]] = max(one, bright.get(event["id"], one))
-    lost = [id for id, (_, _, missed) in bright.items() if missed]
-    wrong += [f"the burst {id} is missed: S/N {bright[id][1]:.1f}, {bright[id][0]:.1f} were to be expected"
-              for id in lost if is_judged(written[id])]
-    ratios = [snr / predicted for id, (predicted, snr, _) in bright.items() if is_judged(written[id])]
-    return {**{s: states.count(s) for s in STATES}, "judged": len(bright),
-            "recovered": len(bright) - len(lost), "ratio": sum(ratios) / max(len(ratios), 1)}
+    judged = {id: one for id, one in bright.items() if is_judged(written[id])}
+    lost = [f"the burst {id} is missed: S/N {snr:.1f}, {predicted:.1f} were to be expected"
+            for id, (predicted, snr, missed) in judged.items() if missed]
+    wrong += lost
+    ratio = sum(snr / predicted for predicted, snr, _ in judged.values()) / len(judged) if judged else None
+    return {**{s: states.count(s) for s in STATES}, "judged": len(judged),
+            "recovered": len(judged) - len(lost), "ratio": ratio}

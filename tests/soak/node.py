@@ -48,7 +48,7 @@ pipeline:
     receive_buffer: 4194304
 {CAPTURE}
   - {{stage: dump, in: {{from: field, history: {{seconds: 4}}}}, directory: disk/dumps, disk_timeout_s: 2}}
-  - {{stage: flag, in: field, out: clean, long_block: 16}}
+  - {{stage: flag, in: field, out: clean, long_block: 16, least_level: -7}}
   - {{stage: upchannelize, in: clean, out: fine, factor: 4}}
   - {{stage: frb_grid, in: fine, out: grid, integrate: 32}}
   - {{stage: frb_beams, in: grid, out: beams, beams: {{grid: [2, 2], spacing_deg: 1}}}}
@@ -76,7 +76,7 @@ pipeline:
     receive_buffer: 268435456
 {CAPTURE}
   - {{stage: dump, in: {{from: field, history: {{seconds: 0.5}}}}, directory: disk/dumps, disk_timeout_s: 2}}
-  - {{stage: flag, in: field, out: clean, threshold_sigma: [20, 5]}}
+  - {{stage: flag, in: field, out: clean, least_level: -7}}
   - {{stage: upchannelize, in: clean, out: fine, factor: 16}}
   - {{stage: frb_grid, in: fine, out: grid, integrate: 192}}
   - {{stage: frb_beams, name: search, in: grid, out: beams, beams: {{grid: [32, 32], spacing_deg: 0.12}}}}
@@ -98,17 +98,18 @@ pipeline:
 """
 NODE = CHORD if boards.CHORD else SMALL
 
-INJECT = """  - {stage: inject, in: clean, out: bright, ledger: injections.jsonl,
-     schedule: {per_hour: 1200, seed: SEED, snr: [8, 80], dm: DM, width_s: [0.01, 0.04],
-     radius: 0.004}}
-"""
+# The beams that bursts come from: the receivers have them.
+AIMED = [32 * m + n for m in (15, 16) for n in range(14, 18)] if boards.CHORD else [0, 1, 2, 3]
+INJECT = f"""  - {{stage: inject, in: clean, out: bright, ledger: injections.jsonl,
+     schedule: {{per_hour: 1200, seed: SEED, snr: [8, 80], dm: {[2, 20] if boards.CHORD else [50, 1000]},
+     width_s: [0.01, 0.04], beams: {AIMED}, radius: {0.0005 if boards.CHORD else 0.004}}}}}
+"""  # a sweep of CHORD's band takes 0.9 s at most
 
 
 def with_bursts(seed):
     """The node with `inject` between `flag` and the products; the dumps have the field before it."""
     before, after = NODE.split("  - {stage: upchannelize")
-    dm = "[2, 20]" if boards.CHORD else "[50, 1000]"  # a sweep of CHORD's band: 0.9 s at most
-    return before + INJECT.replace("SEED", str(seed)).replace("DM", dm) + "  - {stage: upchannelize" + \
+    return before + INJECT.replace("SEED", str(seed)) + "  - {stage: upchannelize" + \
         after.replace("in: clean", "in: bright")
 
 

@@ -26,7 +26,7 @@ def text(r):
     if r["bursts"]:
         ratio = r["bursts"].pop("ratio")
         lines.append("bursts: " + ", ".join(f"{n} {k}" for k, n in r["bursts"].items()) +
-                     f"; recovered over predicted S/N {ratio:.3f}")
+                     (f"; recovered over predicted S/N {ratio:.3f}" if ratio else ""))
     if r["recoveries"]:
         worst, kind = max(r["recoveries"])
         lines.append(f"not ready {len(r['recoveries'])} times; the longest after a fault: {worst:.1f} s "

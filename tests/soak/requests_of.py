@@ -10,11 +10,10 @@ import faults
 import node
 
 UPDATE_S, DUMP_S, BURST_S = 3, 10, 8
-# Of `flag`: at 5 sigma the mean over 1024 inputs takes half of the samples where 2 % of the packets are lost.
-SIGMA = 20 if boards.CHORD else 5
-FILLING = [("flag", "threshold_sigma", ([SIGMA, 5], [SIGMA + 1, 6])), ("upchannelize", "gain", (2, 2.5)),
+FILLING = [("flag", "threshold_sigma", ([5, 5], [6, 6])), ("upchannelize", "gain", (2, 2.5)),
            ("frb_grid", "threshold", (0.25, 0.5)), ("baseband_beamform", "shift", (6, 7))]
 LISTED, AT_ONCE = 260, 8  # a little more than the node keeps; dumps that are not finished
+ASKED_DM = 10 if boards.CHORD else 30
 AGO_S, LONG_S = ((0.1, 0.4), (0.001, 0.004)) if boards.CHORD else ((0.5, 2.5), (0.05, 0.4))
 
 
@@ -54,13 +53,13 @@ class Requests:
                 self.scrape()
 
     def fill(self):
-        """So many updates, dumps, bursts and clients that the node has held as much as it does at most: its
-        lists of the latest ones grow until they are full."""
+        """So many updates, dumps, bursts and clients that the node has held as much as it does at most, also
+        for a single dump: its lists of the latest ones grow until they are full."""
         for stage, key, values in FILLING * LISTED:
             self.send_update(stage, key, self.rng.choice(values))
-        for _ in range(LISTED):
+        for n in range(LISTED):
             self.count["dumps"] += 1
-            self.order_dump(0.1 * LONG_S[0])
+            self.order_dump(LONG_S[1] if n < AT_ONCE else 0.1 * LONG_S[0])  # also as long as they get
             while len(self.unfinished()) >= AT_ONCE and not self.over.wait(0.05):
                 self.look_at_dumps()
         if self.soak.inject:  # all in the past: refused
@@ -87,7 +86,7 @@ class Requests:
         r = self.rng
         return r.choice((
             ("flag", "bad_inputs", sorted(r.sample(range(boards.BOARDS * boards.INPUTS), r.randrange(4)))),
-            ("flag", "threshold_sigma", [r.randrange(SIGMA, SIGMA + 4), r.randrange(5, 9)]),
+            ("flag", "threshold_sigma", [r.randrange(5, 9), r.randrange(5, 9)]),
             ("upchannelize", "gain", r.choice((1.5, 2, 2.5))),
             ("frb_grid", "threshold", r.choice((0.25, 0.5, 0.75))),
             ("baseband_beamform", "shift", r.randrange(4, 10))))
@@ -138,13 +137,14 @@ class Requests:
             return
         self.count["bursts"] += 1
         soon, name = newest["sample"] + 2 * 10**9 // boards.SAMPLE_NS, str(newest["unix_ns"] // 10**6 + 2000)
-        values = {"id": "asked-" + name, "sample": soon, "beam": 0, "dm": 30, "width_s": 0.02,
+        beam = node.AIMED[self.count["bursts"] % len(node.AIMED)]
+        values = {"id": "asked-" + name, "sample": soon, "beam": beam, "dm": ASKED_DM, "width_s": 0.02,
                   "snr": self.rng.randrange(10, 60)}
         absurd = self.count["bursts"] % 3 == 2
         if absurd:
             self.count["bursts_absurd"] += 1
             values |= {"id": "absurd-" + name, **self.rng.choice((
-                {"sample": 0}, {"sample": 1 << 51}, {"beam": 999}, {"snr": 1e6}, {"dm": -1}, {"width_s": 0},
+                {"sample": 0}, {"sample": 1 << 51}, {"beam": 9999}, {"snr": 1e6}, {"dm": -1}, {"width_s": 0},
                 {"at_mhz": 1}, {"xy": [0, 0]}, {"snr": "loud"}, {"beam": -1, "xy": [0.9, 0.9]}))}
         self.send_bursts([values], absurd)
 

@@ -41,11 +41,11 @@ PATIENCE_S = 120  # with what must come, on a machine of any speed
 BEFORE_S = 30  # until the counters of small boards begin again for the first time
 
 
-def udp():
-    """The kernel's counters of UDP in this namespace, in packets."""
+def udp(before={}):
+    """The kernel's counters of UDP in this namespace, in packets, from `before` on."""
     with open("/proc/self/net/snmp") as f:
         names, values = [line.split()[1:] for line in f if line.startswith("Udp:")]
-    return {name: int(value) * boards.BUNDLE for name, value in zip(names, values)}
+    return {name: int(value) * boards.BUNDLE - before.get(name, 0) for name, value in zip(names, values)}
 
 
 def loopback_up():
@@ -68,7 +68,7 @@ class Soak:
         self.slots = first + int((seconds + 120) * 1e9) // boards.SLOT_NS
         self.plan = [f for f in faults.plan(seed, seconds, calm) if not only or f.kind in only]
         self.running, self.lock = set(), threading.Lock()
-        self.udp_at_ends = []
+        self.udp_before, self.udp_at_ends = udp(), []  # a machine has sent before, a namespace of our own not
 
     def path(self, *names):
         return os.path.join(self.directory, *names)
@@ -108,7 +108,7 @@ class Soak:
             receiver.thread.start()
         self.begin, self.begin_s = time.monotonic(), time.time()
         self.calm_at = self.begin + self.seconds - self.calm if self.calm else None
-        self.unit = node.Unit(self.directory, env, lambda: self.udp_at_ends.append(udp()))
+        self.unit = node.Unit(self.directory, env, lambda: self.udp_at_ends.append(udp(self.udp_before)))
         self.watch = node.Watch(self.unit, self.begin)
         self.boards = boards.Boards(self.directory, self.epoch_ns, self.slots, self.seed)
         self.unit.thread.start()
@@ -168,7 +168,7 @@ class Soak:
         self.status = self.unit.end(PATIENCE_S)
         self.receiver_status = [receiver.end() for receiver in self.receivers]
         self.controller.stop()
-        self.udp = udp()
+        self.udp = udp(self.udp_before)
 
     def keep(self, result):
         with open(self.path("soak.json"), "w") as f:
@@ -199,7 +199,9 @@ def inside(arguments, directory):
     result = account.account(soak, arguments.ready)
     soak.keep(result)  # the search for bursts may take minutes
     if soak.inject:
+        began = time.monotonic()
         result["bursts"] = injected.check(soak, result["wrong"])
+        result["search_s"] = time.monotonic() - began
         soak.keep(result)
     print(page.text(result))
     if arguments.directory:

@@ -1,5 +1,6 @@
 /* recover.c - `beamring recover`: bursts of `inject`, looked for where its ledger has them. */
 #include "tools/beamring/recover.h"
+#include "runtime/base/pool.h"
 #include "tools/beamring/arguments.h"
 #include "tools/beamring/commands.h"
 
@@ -82,6 +83,38 @@ static bool look(const struct recover *r, const struct recover_event *e, struct 
     return true;
 }
 
+/* The events, looked for by several threads. */
+struct search {
+    const struct recover *recover;
+    struct recovered *found;
+    _Atomic bool failed;
+};
+
+static void look_for(void *arg, size_t i, unsigned worker)
+{
+    struct search *s = arg;
+    (void)worker;
+    if (!s->failed && !look(s->recover, &s->recover->event[i], &s->found[i])) s->failed = true;
+}
+
+/* What the files have of each event, in their order; the caller frees it. NULL: after a message. */
+static struct recovered *look_for_all(const struct recover *r)
+{
+    struct search s = {.recover = r, .found = calloc(r->nevents + 1, sizeof *s.found)};
+    struct br_pool *pool = br_pool_create(br_pool_default_threads(0), NULL, 0);
+    struct br_round round;
+    if (s.found == NULL || pool == NULL) {
+        fputs("beamring recover: there is not enough memory\n", stderr);
+        s.failed = true;
+    } else {
+        br_round_begin(&round, pool, 0, r->nevents, look_for, &s);
+        br_round_end(&round);
+    }
+    br_pool_destroy(pool);
+    if (s.failed) free(s.found), s.found = NULL;
+    return s.found;
+}
+
 int cmd_recover(int argc, char **argv)
 {
     struct recover r = {.low = 0.97, .high = 1.03};
@@ -92,10 +125,8 @@ int cmd_recover(int argc, char **argv)
     }
     r.ledger = argv[0];
     struct recovered *found = NULL;
-    bool good = recover_ledger(&r) == 0 && recover_open(&r, count - 1, argv + 1) == 0;
-    if (good) found = calloc(r.nevents, sizeof *found);
-    for (size_t i = 0; good && found != NULL && i < r.nevents; i++) good = look(&r, &r.event[i], &found[i]);
-    if (good && found != NULL) status = recover_report(&r, found);
+    if (recover_ledger(&r) == 0 && recover_open(&r, count - 1, argv + 1) == 0) found = look_for_all(&r);
+    if (found != NULL) status = recover_report(&r, found);
     free(found);
     recover_close(&r);
     for (size_t i = 0; i < r.nevents; i++) {

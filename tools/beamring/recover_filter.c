@@ -1,9 +1,11 @@
 /* recover_filter.c - filters for bursts at known places in filterbank files, and the noise around them. */
 #include "tools/beamring/recover.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     AROUND = 1024, /* steps on either side from which the noise is measured */
@@ -54,15 +56,26 @@ static void cut(const struct window *w, double from, double to, int c)
     for (long k = begin; k < end; k++) w->value[k * w->file->nchans + c] = NAN;
 }
 
+/* `length` bytes of the samples from `at` on; several threads may do this at once. */
+static bool read_at(const struct recover_file *f, uint8_t *bytes, size_t length, size_t at)
+{
+    while (length > 0) {
+        ssize_t got = pread(fileno(f->file), bytes, length, (off_t)(f->offset + at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        bytes += got, length -= (size_t)got, at += (size_t)got;
+    }
+    return true;
+}
+
 static bool read_window(struct window *w)
 {
     const struct recover_file *f = w->file;
     size_t row = (size_t)f->nchans * (size_t)f->nbits / 8, count = (size_t)(w->steps * f->nchans);
-    uint8_t *bytes = malloc(row * (size_t)w->steps);
+    size_t length = row * (size_t)w->steps;
+    uint8_t *bytes = malloc(length);
     w->value = malloc(count * sizeof *w->value);
-    bool good = bytes != NULL && w->value != NULL &&
-                fseek(f->file, (long)(f->offset + (size_t)w->first * row), SEEK_SET) == 0 &&
-                fread(bytes, row, (size_t)w->steps, f->file) == (size_t)w->steps;
+    bool good = bytes != NULL && w->value != NULL && read_at(f, bytes, length, row * (size_t)w->first);
     if (good && f->nbits == 32) memcpy(w->value, bytes, count * sizeof *w->value);
     for (size_t i = 0; good && f->nbits == 8 && i < count; i++) w->value[i] = bytes[i];
     free(bytes);
@@ -144,18 +157,19 @@ static struct level keep_level(struct window *w, const double *unit, long at, in
 static bool keep_steady(struct window *w, const struct recover_event *e)
 {
     const struct recover_file *f = w->file;
-    double *unit = calloc((size_t)f->nchans, sizeof *unit), begin = INFINITY, end = -INFINITY;
+    size_t nchans = (size_t)f->nchans;
+    double *unit = calloc(2 * nchans, sizeof *unit), *n = unit + nchans, begin = INFINITY, end = -INFINITY;
     if (unit == NULL) return false;
+    const float *v = w->value;
+    for (long k = 0; k < w->steps; k++)
+        for (size_t c = 0; c < nchans; c++, v++)
+            if (!isnan(*v)) unit[c] += (double)*v, n[c]++;
     for (int c = 0; c < f->nchans; c++) {
-        double from, to, n = 0;
+        double from, to;
         touched(f, e, c, 3, &from, &to);
         begin = fmin(begin, from - (double)w->first);
         end = fmax(end, to - (double)w->first);
-        for (long k = 0; k < w->steps; k++) {
-            double v = (double)w->value[k * f->nchans + c];
-            if (!isnan(v)) unit[c] += v, n++;
-        }
-        unit[c] /= n;
+        unit[c] /= n[c];
     }
     struct level before = keep_level(w, unit, (long)fmax(fmin(begin, (double)w->steps), 0), -1),
                  after = keep_level(w, unit, (long)fmax(fmin(end, (double)w->steps), 0), 1);
@@ -163,27 +177,33 @@ static bool keep_steady(struct window *w, const struct recover_event *e)
     return before.n == 0 || after.n == 0 || !differ(&before, &after);
 }
 
-/* Puts the channels into units of their noise, without the burst's own steps. False: there are too few. */
+/* Puts the channels into units of their noise, without the burst's own steps. A channel with too little of
+ * it is left out. False: no memory. */
 static bool normalize(struct window *w, const struct recover_event *e)
 {
-    const struct recover_file *f = w->file;
-    for (int c = 0; c < f->nchans; c++) {
-        double from, to, n = 0, sum = 0, squares = 0;
-        touched(f, e, c, 3, &from, &to);
-        for (long k = 0; k < w->steps; k++) {
-            double v = (double)w->value[k * f->nchans + c], at = (double)(k + w->first);
-            if (isnan(v) || (at >= from && at < to)) continue;
-            n++;
-            sum += v;
-            squares += v * v;
+    struct channel {
+        double from, to, n, sum, squares, mean, rms;
+    } *channel = calloc((size_t)w->file->nchans, sizeof *channel), *c;
+    if (channel == NULL) return false;
+    for (int i = 0; i < w->file->nchans; i++) touched(w->file, e, i, 3, &channel[i].from, &channel[i].to);
+    float *v = w->value;
+    for (long k = w->first; k < w->first + w->steps; k++)
+        for (c = channel; c < channel + w->file->nchans; c++, v++) {
+            if (isnan(*v) || ((double)k >= c->from && (double)k < c->to)) continue;
+            c->n++;
+            c->sum += (double)*v;
+            c->squares += (double)*v * (double)*v;
         }
-        double mean = sum / n, rms = sqrt((squares - n * mean * mean) / (n - 1));
-        bool good = n >= LEAST_AROUND && rms > 0;
-        for (long k = 0; k < w->steps; k++) {
-            float *v = &w->value[k * f->nchans + c];
-            *v = good ? (float)(((double)*v - mean) / rms) : NAN;
-        }
+    for (c = channel; c < channel + w->file->nchans; c++) {
+        c->mean = c->sum / c->n;
+        c->rms = sqrt((c->squares - c->n * c->mean * c->mean) / (c->n - 1));
+        if (c->n < LEAST_AROUND || !(c->rms > 0)) c->rms = NAN;
     }
+    v = w->value;
+    for (long k = 0; k < w->steps; k++)
+        for (c = channel; c < channel + w->file->nchans; c++, v++)
+            *v = (float)(((double)*v - c->mean) / c->rms);
+    free(channel);
     return true;
 }
 

@@ -31,12 +31,13 @@ static unsigned char byte_of(unsigned from, unsigned channel, unsigned i, size_t
 static bool say_all(struct br_ranks *ranks, unsigned me)
 {
     unsigned char *data = malloc(LARGE);
+    struct br_error error = {0};
     bool ok = data != NULL;
     for (unsigned i = 0; ok && i < POSTS; i++)
         for (unsigned c = 0; ok && c < CHANNELS; c++) {
             size_t bytes = size_of(me, c, i);
             for (size_t k = 0; k < bytes; k++) data[k] = byte_of(me, c, i, k);
-            ok = br_ranks_post(ranks, c, data, bytes) == BR_OK;
+            ok = br_ranks_post(ranks, c, data, bytes, &error) == BR_OK;
         }
     free(data);
     return ok;
@@ -102,7 +103,8 @@ static int be_rank(unsigned me, const char *address, unsigned dies)
         snprintf(named, sizeof named, "rank %u has ended", dies);
         /* It may die before all others have heard that all agree. */
         while (status == BR_OK) {
-            bool told = br_ranks_post(ranks, 0, &me, sizeof me) == BR_OK; /* none waits for who is gone */
+            bool told =
+                br_ranks_post(ranks, 0, &me, sizeof me, NULL) == BR_OK; /* none waits for who is gone */
             status = br_ranks_await(ranks, br_ranks_events(ranks), told ? 1000000 : 1000000000, &error);
         }
         return br_ranks_leave(ranks, 1) == 1 && strstr(error.text, named) != NULL ? 0 : 5;
