@@ -103,13 +103,15 @@ size_t shared_of(const work *w)
            w->nsources * w->beside * (w->outer * sizeof(row) + 2 * sizeof(unsigned));
 }
 
-/* Channels of a tile: at least 128 threads, and runs of 256 bytes where 320 threads suffice, of 128 if at all
- * possible; a third buffer, and then packets of at least 8 samples in each, as far as they find room. */
+/* Channels of a tile: at least 128 threads, and long runs where not many more suffice (sums take more registers,
+ * and then smaller blocks are faster), but of 128 bytes if at all possible; a third buffer, and then packets of
+ * at least 8 samples in each, as far as they find room. */
 int choose_tile(struct br_unpack *plan, size_t most_shared, struct br_why *why)
 {
     work *w = &plan->gpu->w;
-    unsigned row = w->beside * w->groups, channels = 1;
-    while (channels * row < 128 || (channels * w->channel_stride < 256 && 2 * channels * row <= 320) ||
+    bool sums = plan->p.sum_samples > 0;
+    unsigned row = w->beside * w->groups, channels = 1, run = sums ? 256 : 512, threads = sums ? 320 : 512;
+    while (channels * row < 128 || (channels * w->channel_stride < run && 2 * channels * row <= threads) ||
            (channels * w->channel_stride < 128 && 2 * channels * row <= MOST_THREADS))
         channels *= 2;
     channels = channels < w->packet_channels ? channels : w->packet_channels;
