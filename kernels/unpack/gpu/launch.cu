@@ -104,7 +104,7 @@ size_t shared_of(const work *w)
 }
 
 /* Channels of a tile: at least 128 threads, and long runs where not many more suffice (sums take more
- * registers: smaller blocks are faster), but of 128 bytes if at all possible; a third buffer, and then packets
+ * registers: smaller blocks are faster), but of 128 bytes if at all possible; a third buffer, then packets
  * of at least 8 samples in each, as far as they find room. */
 int choose_tile(struct br_unpack *plan, size_t most_shared, struct br_why *why)
 {
