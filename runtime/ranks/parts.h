@@ -44,14 +44,14 @@ struct br_ranks {
 
     pthread_mutex_t mutex; /* of all that follows */
     pthread_cond_t changed;
-    struct peer *peer;                   /* [count] */
-    unsigned reached;                    /* behind the last peer that has ever been connected */
-    int listening;                       /* a socket, or -1, for those who show the token */
-    unsigned char token[WIRE_TOKEN];     /* which only ranks of this job know */
-    struct stranger stranger[STRANGERS]; /* where more come, the one that waits longest is turned away */
-    struct pollfd *poll;                 /* [STRANGERS + 2 + count], the listener's */
-    uint64_t beaten_ns, looked_ns;
-    struct br_ranks_part *gathered; /* NULL: not here yet */
+    struct peer *peer;                        /* [count] */
+    unsigned reached;                         /* behind the last peer that has ever been connected */
+    int listening;                            /* a socket, or -1, for those who show the token */
+    unsigned char token[WIRE_TOKEN];          /* which only ranks of this job know */
+    struct stranger stranger[STRANGERS];      /* where more come, the one that waits longest is turned away */
+    struct pollfd *poll;                      /* [STRANGERS + 2 + count], the listener's */
+    uint64_t beaten_ns, looked_ns, paused_ns; /* paused_ns: since the listener looked before */
+    struct br_ranks_part *gathered;           /* NULL: not here yet */
     bool failed;
     unsigned failed_rank;
     int failed_status;

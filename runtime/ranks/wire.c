@@ -57,7 +57,6 @@ bool wire_fill(struct wire *wire)
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
         if (n == 0 || !append(&wire->in, piece, (size_t)n)) return false;
-        if ((size_t)n < sizeof piece) return true;
     }
     return false;
 }

@@ -1,5 +1,5 @@
-/* nccl.h - as much of NCCL and CUDA as stages/exchange/nccl.c needs. test_packing.c has the functions, so that
- * none is taken from the real ones. */
+/* nccl.h - as much of NCCL and CUDA as stages/exchange/nccl.c needs. test_packing.c has the functions, so
+ * that none is taken from the real ones. */
 #ifndef BEAMRING_TESTS_FAKE_NCCL_H
 #define BEAMRING_TESTS_FAKE_NCCL_H
 
