@@ -18,12 +18,11 @@ struct post {
 };
 
 struct peer {
-    struct wire wire;      /* closed: of this rank itself, and where nobody needs it */
-    bool came, done, gone; /* it has connected; it said goodbye; its connection is lost, or it is silent */
-    uint64_t heard_ns;     /* when it last said something */
-    struct post *post;     /* oldest first */
-    unsigned char *part;   /* of what rank 0 gathers; NULL: not here yet */
-    size_t part_bytes;
+    struct wire wire;       /* closed: of this rank itself, and where nobody needs it */
+    bool came, done, gone;  /* it has connected; it said goodbye; its connection is lost, or it is silent */
+    uint64_t heard_ns;      /* when it last said something */
+    struct post *post;      /* oldest first */
+    struct wire_bytes part; /* of what rank 0 gathers; no data: not here yet */
 };
 
 /* Who has connected, and is yet to say who it is. */

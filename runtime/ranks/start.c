@@ -52,7 +52,7 @@ void ranks_free(struct br_ranks *ranks)
     for (unsigned r = 0; ranks->peer != NULL && r < ranks->count; r++) {
         struct peer *peer = &ranks->peer[r];
         wire_close(&peer->wire);
-        free(peer->part);
+        free(peer->part.data);
         for (struct post *post; (post = peer->post) != NULL; free(post)) peer->post = post->next;
     }
     for (unsigned i = 0; i < STRANGERS; i++) wire_close(&ranks->stranger[i].wire);
@@ -229,7 +229,8 @@ static struct br_message *mpi_expects(void *arg, unsigned from, unsigned channel
 /* Loads the plugin and starts MPI, which says who this is. */
 static int start_mpi(struct br_ranks *ranks, struct br_error *error)
 {
-    const struct mpi_host host = {ranks, mpi_happened, mpi_expects};
+    const struct mpi_host host = {ranks,         &ranks->rank, &ranks->count,
+                                  &ranks->local, mpi_happened, mpi_expects};
     const char *why;
     /* Global: Open MPI's own plugins look for its symbols. */
     void *library = br_open_beside("runtime", "beamring_mpi.so", RTLD_NOW | RTLD_GLOBAL, &why);
@@ -241,7 +242,7 @@ static int start_mpi(struct br_ranks *ranks, struct br_error *error)
     if (mpi == NULL)
         return br_fail(error, BR_E_INVALID,
                        "--mpi: MPI is not there: install openmpi-bin and libopenmpi3 (%.300s)", why);
-    why = mpi->start(&host, &ranks->rank, &ranks->count, &ranks->local);
+    why = mpi->start(&host);
     if (why != NULL) return br_fail(error, BR_E_INVALID, "--mpi: %s", why);
     ranks->mpi = mpi;
     return BR_OK;

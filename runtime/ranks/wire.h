@@ -31,6 +31,9 @@ struct wire_bytes {
     size_t used, capacity;
 };
 
+/* Appends to bytes, whose data are malloc'ed, even where nothing is appended. False: no memory. */
+bool wire_append(struct wire_bytes *bytes, const void *data, size_t length);
+
 /* One end of a connection. */
 struct wire {
     int fd; /* -1: it is closed */
