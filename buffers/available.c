@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static size_t clip(unsigned long long bytes)
@@ -45,24 +44,22 @@ static bool read_number(const char *directory, const char *name, unsigned long l
     return found;
 }
 
-/* Pages that the kernel takes back before it kills anybody: the line KEY of DIRECTORY/memory.stat. */
+/* Bytes of pages that the kernel reclaims before it kills a program: the line KEY of
+ * DIRECTORY/memory.stat. */
 static unsigned long long reclaimable(const char *directory, const char *key)
 {
     char path[2 * PATH_MAX + 64], word[64];
     unsigned long long bytes = 0;
+    bool found = false;
     snprintf(path, sizeof path, "%s/memory.stat", directory);
     FILE *file = fopen(path, "re");
     if (file == NULL) return 0;
-    while (fscanf(file, "%63s %llu", word, &bytes) == 2)
-        if (strcmp(word, key) == 0) {
-            fclose(file);
-            return bytes;
-        }
+    while (!found && fscanf(file, "%63s %llu", word, &bytes) == 2) found = strcmp(word, key) == 0;
     fclose(file);
-    return 0;
+    return found ? bytes : 0;
 }
 
-/* The files in which one version of control groups says what a group may use and uses. */
+/* One version of control groups: where its folders are, and the files that state a group's limits and use. */
 struct version {
     const char *mount, *limit, *usage, *cache, *swap_limit, *swap_usage;
 };
@@ -75,7 +72,8 @@ static const struct version v1 = {"/sys/fs/cgroup/memory",
                                   NULL,
                                   NULL};
 
-/* The memory that the group `path` and its parents leave; `who` names the one with the least. */
+/* The least of `least` and the memory that the group `path` and each of its parents can still use; `who`
+ * names the group that limits. Shortens `path` from parent to parent. */
 static size_t groups_allow(const char *root, const struct version *v, char *path, size_t least, char *who,
                            size_t size)
 {
@@ -123,14 +121,11 @@ size_t br_memory_available(const char *root, char *who, size_t size)
         if (group == NULL) continue;
         *group++ = '\0';
         controllers++;
-        if (strcmp(group, "/") == 0) *group = '\0'; /* the root of what can be seen from here */
-        char *mutable = strdup(group);
-        if (mutable == NULL) break;
+        if (strcmp(group, "/") == 0) *group = '\0'; /* paths have no slash at the end */
         if (*controllers == '\0')
-            least = groups_allow(root, &v2, mutable, least, who, size);
+            least = groups_allow(root, &v2, group, least, who, size);
         else if (has_memory(controllers))
-            least = groups_allow(root, &v1, mutable, least, who, size);
-        free(mutable);
+            least = groups_allow(root, &v1, group, least, who, size);
     }
     if (file != NULL) fclose(file);
     return least;

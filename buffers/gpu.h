@@ -77,7 +77,7 @@ int br_gpu_copy(void *to, const void *from, size_t bytes, const struct br_gpu_st
 
 /* Enqueue copies `rows` [n], or a fill with `byte` of `rows` rows of `width` bytes, within the stream's
  * device. Rows are a pitch (in bytes) apart and must not overlap. No copy reads what another writes.
- * `beside`: slower, on a part of the GPU, so that a transfer between GPUs gets on meanwhile. */
+ * `beside`: slower, on a part of the GPU, so that a concurrent transfer between GPUs makes progress. */
 int br_gpu_move_rows(const struct br_rows *rows, unsigned n, bool beside, const struct br_gpu_stream *stream,
                      struct br_error *error);
 int br_gpu_set_rows(void *to, size_t pitch, int byte, size_t width, size_t rows,

@@ -1,22 +1,23 @@
-/* gpu_rows.cu - copies of rows within a device by its multiprocessors. A copy engine would do, but slowly
- * for many short rows, and it is busy with whole frames on their way to and from the host. A launch makes
- * several copies: it takes the host as long as one of them takes the device.
+/* gpu_rows.cu - copies of rows within a device, by its multiprocessors. A copy engine copies many short rows
+ * slowly, and it is busy with whole frames on their way to and from the host. One launch makes up to MOST
+ * copies, because a launch costs the host about as much time as one copy costs the device.
  *
- * Beside a transfer between GPUs they get BESIDE_BLOCKS: copies that fill the GPU take the memory from the
- * transfer's few blocks, which then stand still until the copies are done. */
+ * While a transfer between GPUs is under way, the copies get only BESIDE_BLOCKS blocks of threads. Copies
+ * that fill the GPU would take all memory bandwidth, and the few blocks of the transfer would wait until they
+ * end. */
 #include "buffers/gpu.h"
 
 #include <cuda_runtime.h>
 
 enum { MOST = 32, THREADS = 256, AT_ONCE = 4, PIECE = 4096, MOST_BLOCKS = 4096, BESIDE_BLOCKS = 48 };
 
-/* Pitches, width and all bytes together are in units of the type that is copied. Threads stand 2^across in
- * a row, and the others in the rows below. */
+/* One of the copies of a launch. Lengths are in units of the type that is copied. */
 struct part {
     void *to;
     const void *from;
-    size_t to_pitch, from_pitch, width, rows, all;
-    unsigned across, blocks, end; /* of its blocks: the one behind its last */
+    size_t to_pitch, from_pitch, width, rows, all; /* all: of all rows together */
+    unsigned across;                               /* 2^across threads share a row */
+    unsigned blocks, end; /* how many blocks of threads copy it, and the first block behind them */
 };
 
 struct parts {
@@ -47,7 +48,8 @@ static __global__ __launch_bounds__(THREADS) void move_rows(const __grid_constan
         }
 }
 
-/* In units of `unit` bytes. What lies in one piece at both ends is cut into rows. */
+/* The part in units of `unit` bytes. If the bytes are contiguous at both ends, they are cut into new rows of
+ * PIECE bytes, for more threads to share. */
 static struct part part_of(const struct br_rows &r, size_t unit)
 {
     struct part p = {r.to,           r.from, r.to_pitch / unit,      r.from_pitch / unit,
@@ -81,20 +83,20 @@ extern "C" int br_gpu_move_rows(const struct br_rows *rows, unsigned n, bool bes
 {
     const size_t most = beside ? BESIDE_BLOCKS : MOST_BLOCKS;
     for (unsigned at = 0, count; at < n; at += count) {
-        uintptr_t all = 0;
+        uintptr_t bits = 0; /* of all addresses and lengths: the lowest one tells their alignment */
         struct br_rows some[MOST];
         unsigned left = 0;
         for (count = 0; count < MOST && at + count < n; count++) {
             const struct br_rows &r = rows[at + count];
             if (r.width == 0 || r.rows == 0) continue;
-            all |= reinterpret_cast<uintptr_t>(r.to) | reinterpret_cast<uintptr_t>(r.from) | r.width;
-            if (r.rows > 1) all |= r.to_pitch | r.from_pitch;
+            bits |= reinterpret_cast<uintptr_t>(r.to) | reinterpret_cast<uintptr_t>(r.from) | r.width;
+            if (r.rows > 1) bits |= r.to_pitch | r.from_pitch;
             some[left++] = r;
         }
         if (left == 0) continue;
-        if (all % 16 == 0)
+        if (bits % 16 == 0)
             launch<uint4>(some, left, most, stream->handle);
-        else if (all % 4 == 0)
+        else if (bits % 4 == 0)
             launch<unsigned>(some, left, most, stream->handle);
         else
             launch<unsigned char>(some, left, most, stream->handle);

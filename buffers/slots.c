@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Data, side array and validity of a slot each begin on a cache line (of a GPU: two), so that neighbours
- * never share one. */
+/* Rounds up to two cache lines of a GPU, so that data, side array and validity of slots never share a cache
+ * line. */
 static size_t line(size_t bytes)
 {
     return (bytes + 255) / 256 * 256;
@@ -48,7 +48,7 @@ static int no_memory(const char *queue, unsigned count, size_t bytes, const char
                    queue, count, (double)bytes / 1048576, why);
 }
 
-/* Where the arrays of the frames are. */
+/* Gives each frame its arrays, and makes all slots free. */
 static void share_out(struct br_slots *slots, const struct br_stream *stream)
 {
     uint8_t *valid = slots->memory, *data = slots->device != NULL ? slots->device : slots->memory;
@@ -65,7 +65,7 @@ static void share_out(struct br_slots *slots, const struct br_stream *stream)
     }
 }
 
-/* Memory that is touched by several threads, a piece at a time. */
+/* Memory that several threads touch; each takes the next TOUCHED_AT_ONCE bytes. */
 enum { TOUCHERS = 16, TOUCHED_AT_ONCE = 32 << 20 };
 struct touched {
     uint8_t *memory;
@@ -82,7 +82,7 @@ static void *touch(void *arg)
     return NULL;
 }
 
-/* The kernel zeroes each page when it is first touched: 14 GB take one thread seconds. */
+/* The kernel zeroes each page when it is first touched. One thread would need seconds for 14 GB. */
 static void touch_all(void *memory, size_t bytes)
 {
     struct touched t = {.memory = memory, .bytes = bytes, .page = (size_t)sysconf(_SC_PAGESIZE)};
@@ -96,7 +96,7 @@ static void touch_all(void *memory, size_t bytes)
     while (n > 0) pthread_join(thread[--n], NULL);
 }
 
-/* Only for queues with a GPU producer or reader. */
+/* Locks the memory for a GPU, or allocates that of a device; nothing for frames in plain host memory. */
 static int reserve_for_gpu(struct br_slots *slots, const struct br_stream *stream, struct br_error *error)
 {
     int status = BR_OK;
@@ -139,9 +139,8 @@ int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_
     if (bytes >= (size_t)4 << 20)
         (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only advice: fewer TLB misses */
 #endif
-    /* A process that reads a file for us (formats/hdf5/hdf5_child.h) has no use for frames: without
-     * its copy of their page tables it begins at once, and no thread here meets a page that is to be copied.
-     * */
+    /* The child processes that read HDF5 files (formats/hdf5/hdf5_child.h) do not need frames. Without a copy
+     * of the frames' page tables, fork is fast, and no thread here has to copy a page that it writes. */
     (void)madvise(memory, bytes, MADV_DONTFORK);
     touch_all(memory, bytes);
     int status = reserve_for_gpu(slots, stream, error);

@@ -39,7 +39,8 @@ struct br_slots {
 size_t br_slots_bytes(const struct br_stream *stream, struct br_place place, unsigned count);
 size_t br_slots_device_bytes(const struct br_stream *stream, struct br_place place, unsigned count);
 
-/* Reserves and touches the memory. Errors: BR_E_NO_MEMORY, BR_E_DEVICE, naming `queue`. */
+/* Reserves and touches the memory of `count` frames; all slots are free then. Errors: BR_E_NO_MEMORY,
+ * BR_E_DEVICE; the message names `queue`, and nothing needs to be freed. */
 int br_slots_reserve(struct br_slots *slots, const char *queue, const struct br_stream *stream,
                      struct br_place place, unsigned count, struct br_error *error);
 void br_slots_free(struct br_slots *slots);
@@ -50,7 +51,7 @@ static inline unsigned br_slot_index(const struct br_slots *slots, const struct 
     return (unsigned)(slot - slots->slot);
 }
 
-/* Takes a free slot and empties its frame. There must be one. */
+/* Takes a free slot and empties its frame. There must be a free slot. */
 struct br_slot *br_slots_take(struct br_slots *slots);
 
 static inline void br_slots_give(struct br_slots *slots, struct br_slot *slot)

@@ -1,3 +1,4 @@
+/* caller.c - see caller.h. */
 #include "formats/caller.h"
 
 #include "formats/common/text.h"

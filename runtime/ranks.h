@@ -40,19 +40,19 @@ BR_API void br_stage_crosses(struct br_stage *stage, double sent, double receive
 BR_API int br_stage_post(struct br_stage *stage, const void *data, size_t bytes);
 
 /* The oldest post from rank `from` that has not been dropped, or NULL; *bytes receives its length. It stays
- * valid until it is dropped. Posts arrive in the order in which
- * they were sent. br_stage_drop_post drops the oldest one. */
+ * valid until it is dropped. Posts arrive in the order in which they were sent. br_stage_drop_post drops the
+ * oldest one. */
 BR_API const void *br_stage_next_post(struct br_stage *stage, unsigned from, size_t *bytes);
 BR_API void br_stage_drop_post(struct br_stage *stage, unsigned from);
 
 /* A transfer to or from another rank. Between two ranks the messages of a stage arrive in the order in
- * which they were begun. Each needs a counterpart of the same length on the peer. The memory of the data
- * must remain valid until `done` or, if the run has failed, until stop. Plain data; zero it before its
- * first use. */
+ * which they were begun. Each needs a counterpart of the same length on the peer. The struct and its data
+ * belong to the stage and must remain valid until `done` or, if the run has failed, until stop. Zero the
+ * struct before its first use. */
 struct br_message {
     void *data;
-    size_t bytes; /* at most BR_MESSAGE_MOST */
-    unsigned peer;
+    size_t bytes;     /* at most BR_MESSAGE_MOST */
+    unsigned peer;    /* the other rank */
     bool sends;       /* else it receives */
     int done;         /* 0 while in progress; read it with br_message_done */
     unsigned channel; /* set by the runtime */
@@ -82,8 +82,8 @@ BR_API bool br_stage_job_failed(const struct br_stage *stage);
 BR_API int br_stage_await(struct br_stage *stage, uint64_t seen, uint64_t ns);
 
 /* Counts `samples` base samples that the stage outputs without having taken them in: other ranks sent them,
- * or they are a hole between frames that an output frame bridges.
- * They enter the balance: in + gained = out + lost. */
+ * or they are a hole between frames that an output frame bridges. They enter the balance: in + gained = out +
+ * lost. */
 BR_API void br_stage_count_gained(struct br_stage *stage, uint64_t samples);
 
 #ifdef __cplusplus

@@ -32,18 +32,18 @@ enum { WINDOW_MAX_OPEN = 8, WINDOW_MAX_THREADS = 64 };
 /* So many votes of a source are a majority, and no more than MOST_VOTES are counted: it may come back. */
 enum { WINDOW_JUMP_PACKETS = 4, WINDOW_MOST_VOTES = 6 };
 
-/* Where a packet was counted: exactly one for each. X(NAME, name, text) */
+/* The counter of a packet: each packet is in exactly one. X(NAME, name, text) */
 #define WINDOW_REASONS(X)                                                                                    \
     X(ACCEPTED, "accepted", "written into a frame")                                                          \
-    X(LATE, "late", "their frame had gone on")                                                               \
-    X(DUPLICATE, "duplicate", "they had come before")                                                        \
+    X(LATE, "late", "their frame had been published")                                                        \
+    X(DUPLICATE, "duplicate", "their samples had arrived before")                                            \
     X(FOREIGN, "foreign", "of another protocol, source or stream")                                           \
-    X(MALFORMED, "malformed", "a length or number in them cannot be")                                        \
-    X(FLAGGED, "flagged", "the sender said that the data are bad")                                           \
+    X(MALFORMED, "malformed", "they have an impossible length or number")                                    \
+    X(FLAGGED, "flagged", "the sender marked the data as bad")                                               \
     X(STRAY, "stray", "their sequence number was far from the others'")                                      \
-    X(NO_FRAME, "no_frame", "there was no free frame: a later stage is too slow")                            \
-    X(BEHIND, "behind", "frames were free, and capture's own thread was not run in time to take them")       \
-    X(EARLY, "early", "they came before the first frame began")
+    X(NO_FRAME, "no_frame", "no frame was free: a later stage is too slow")                                  \
+    X(BEHIND, "behind", "frames were free, but capture's own thread was not run in time")                    \
+    X(EARLY, "early", "they precede the first frame")
 enum window_reason {
 #define WINDOW_REASON(NAME, name, text) WINDOW_##NAME,
     WINDOW_REASONS(WINDOW_REASON)

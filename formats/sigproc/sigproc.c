@@ -156,3 +156,41 @@ int64_t sigproc_arrival_ns(const struct br_stream *stream, uint64_t step, unsign
     bool before = __builtin_sub_overflow(end, (int64_t)llround(delay * sample_ns), &arrival);
     return before ? INT64_MIN : arrival; /* a recording's epoch may be anything */
 }
+
+/* A length and as many characters. */
+static bool read_text(FILE *file, char text[81])
+{
+    int32_t n;
+    if (fread(&n, sizeof n, 1, file) != 1 || n < 1 || n > 80 || fread(text, 1, (size_t)n, file) != (size_t)n)
+        return false;
+    text[n] = '\0';
+    return true;
+}
+
+static bool is_one_of(const char *const *words, const char *word)
+{
+    while (*words != NULL && strcmp(*words, word) != 0) words++;
+    return *words != NULL;
+}
+
+enum sigproc_kind sigproc_read(FILE *file, struct sigproc_value *value)
+{
+    static const char *const integers[] = {"machine_id",    "telescope_id", "data_type", "barycentric",
+                                           "pulsarcentric", "nbits",        "nsamples",  "nchans",
+                                           "nifs",          "nbeams",       "ibeam",     NULL};
+    static const char *const reals[] = {"src_raj", "src_dej", "az_start", "za_start", "tstart", "tsamp",
+                                        "fch1",    "foff",    "refdm",    "period",   NULL};
+    char text[81];
+    int32_t integer;
+    value->number = 0;
+    if (!read_text(file, text)) return SIGPROC_CORRUPT;
+    strcpy(value->key, text);
+    if (strcmp(text, "HEADER_START") == 0) return SIGPROC_START;
+    if (strcmp(text, "HEADER_END") == 0) return SIGPROC_END;
+    if (is_one_of(reals, text))
+        return fread(&value->number, sizeof value->number, 1, file) == 1 ? SIGPROC_NUMBER : SIGPROC_CORRUPT;
+    if (!is_one_of(integers, text)) return read_text(file, value->text) ? SIGPROC_TEXT : SIGPROC_CORRUPT;
+    if (fread(&integer, sizeof integer, 1, file) != 1) return SIGPROC_CORRUPT;
+    value->number = integer;
+    return SIGPROC_NUMBER;
+}

@@ -8,6 +8,8 @@
 
 #include "buffers/stream.h"
 
+#include <stdio.h>
+
 struct sigproc_band {
     size_t nchannels;
     const uint32_t *channel; /* [nchannels] the stream's channel behind each of the file's; frequency falls */
@@ -37,6 +39,18 @@ enum { SIGPROC_HEADER_MAX = 1024 };
 /* Writes the header into a buffer of SIGPROC_HEADER_MAX; returns its length. It holds nothing that changes
  * while the file grows: readers take the number of samples from the file's size. */
 size_t sigproc_format(uint8_t *buffer, const struct sigproc_header *header);
+
+/* A key of a file's header and its value. */
+enum sigproc_kind { SIGPROC_CORRUPT, SIGPROC_START, SIGPROC_END, SIGPROC_NUMBER, SIGPROC_TEXT };
+struct sigproc_value {
+    char key[81], text[81]; /* text: of SIGPROC_TEXT */
+    double number;          /* of SIGPROC_NUMBER, integer or not; else 0 */
+};
+
+/* Reads the next key of a header, and its value unless it starts or ends the header. SIGPROC_CORRUPT: the
+ * file ends, or holds something else; the key is the last one that was read. A key that SIGPROC does not
+ * define must have a text. */
+enum sigproc_kind sigproc_read(FILE *file, struct sigproc_value *value);
 
 /* An angle, in hours or degrees, as a number whose digits are hhmmss.s or ddmmss.s. */
 double sigproc_angle(double value);

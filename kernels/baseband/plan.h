@@ -1,13 +1,13 @@
-/* plan.h - inside the baseband beamformer.
+/* plan.h - the plan of the baseband beamformer, and what its parts share. Internal to kernels/baseband/.
  *
  * The fast path computes eight beams (an octet) at a time for a block of times. The electric field is
  * unpacked to unsigned bytes e + 8 in [0, 15], two bytes (re, im) per dish, dishes padded to whole chunks
- * of 16. Weights are kept ready for products of bytes with these: for the real part (A_re, -A_im), for the
- * imaginary part (A_im, A_re),
+ * of 16. Weights are stored in pairs of bytes that multiply these pairs: (A_re, -A_im) for the real part of
+ * the product, (A_im, A_re) for its imaginary part,
  *
  *   weights[wf][p][octet][dish pair][re, im][beam of octet][dish of pair][2]
  *
- * with weight 0 for padding dishes and beams. The +8 is taken out, and rounding is done, by
+ * with weight 0 for padding dishes and beams. One addend subtracts the +8 and rounds:
  *
  *   offset[wf][p][octet][re, im][beam] = 2^(s-1) - 8 sum(weights) */
 #ifndef BEAMRING_KERNELS_BASEBAND_PLAN_H
@@ -25,6 +25,8 @@ enum { OCTET = 8, CHUNK = 16 };
 extern "C" {
 #endif
 
+/* Eight beams for a block of times, in one channel and polarisation. For a plan that integrates `power` is
+ * the output, and `shift` and the members from `out` to `clamped` are not set. */
 struct octet_job {
     const int8_t *weights; /* of this octet */
     const int32_t *offset; /* [2][OCTET] */
@@ -35,10 +37,10 @@ struct octet_job {
     size_t times;
     uint8_t *out;      /* first beam's row, at the first time */
     size_t out_stride; /* bytes from one beam's row to the next */
-    size_t beams;      /* 1 to OCTET rows are wanted */
+    size_t beams;      /* rows to write, 1 to OCTET */
     uint8_t *bytes;    /* scratch [times rounded up to 8][OCTET] samples */
     uint64_t *clamped; /* [OCTET], added to */
-    float *power;      /* [times][OCTET]: of a plan that integrates, instead of the last four */
+    float *power;      /* [times][OCTET] */
 };
 
 /* The memory of one worker. */
@@ -48,8 +50,8 @@ struct baseband_scratch {
     uint8_t *valid;    /* [block] */
     uint64_t *clamped; /* [octets * OCTET], of one execute */
 
-    /* of a plan that integrates: of the samples of an octet [block][OCTET]; of groups [width][block / GROUP];
-     * of the block [width] */
+    /* For a plan that integrates: powers of an octet's samples [block][OCTET]; sums of groups, octet by octet
+     * [block / GROUP][OCTET]; sums of the unfinished block [octets][OCTET]. */
     float *power, *groups, *running;
 };
 
@@ -61,38 +63,38 @@ struct power_state {
     double threshold;
     int log2_scale;
     bool subtract;
-    size_t columns;      /* of sums: the beams, and the incoherent sum behind them */
-    size_t slab;         /* samples that are worked on at once: a multiple of GROUP */
-    float *scale;        /* [wf][P][B] 4^-s */
+    size_t columns; /* of sums: the beams, then the incoherent sum if there is one */
+    size_t slab;  /* samples of a slab at most, a multiple of GROUP; whole groups on a GPU: GROUP times it */
+    float *scale; /* [wf][P][B] 4^-s */
     int32_t *incoherent; /* [wf][P][D] or NULL */
 
     uint64_t *shares; /* [F] of the unfinished block */
-    float *factor;    /* [F][blocks of a slab]: sums are multiplied by it; 0: masked; see power_factor() */
+    float *factor;    /* [F][blocks of a slab] multiplies the sums; 0: masked; see power_factor() */
 
     /* The unfinished block, on the host or the device: the sum of its whole groups [F][columns], and the
-     * powers of the samples behind these [F][P][GROUP][columns]. Each as it was before and as it is after a
-     * slab: `now` says which is which. */
+     * powers of the samples behind these [F][P][GROUP][columns]. [now] is the state before a slab, [now ^ 1]
+     * the one after it. */
     float *running[2], *rest[2];
     unsigned now;
 
     struct br_baseband_power_device *device; /* NULL: not on a GPU */
 };
 
-/* A slab: `nsteps` samples behind the unfinished block's `position`, which end `nblocks` blocks, the last of
- * them before its end in a flush. */
+/* A slab: `nsteps` samples from the unfinished block's `position` on, which end `nblocks` blocks. A flush
+ * ends the last block early. */
 struct power_slab {
-    const uint8_t *e, *e_valid; /* e_valid NULL: nothing is missing altogether */
+    const uint8_t *e, *e_valid; /* e_valid NULL: every sample is complete */
     size_t nsteps, nblocks;
-    uint16_t *out; /* [F][out_stride][columns, but for an incoherent sum that is subtracted] */
+    uint16_t *out; /* [F][out_stride][columns, without an incoherent sum that is subtracted] */
     size_t out_stride;
-    bool alike; /* all blocks have the factor of the first */
+    bool alike; /* all blocks of all channels have factor[0] */
 };
 
-/* Span k of a slab is one block's samples in it: begin to end within the block, the first of which is the
- * slab's sample `at`. */
+/* Span k of a slab: the samples that it has of one block. Sample `at` of the slab is sample `begin` of the
+ * block; the span ends before the block's sample `end`. */
 struct power_span {
     size_t at, begin, end;
-    bool ends; /* the block ends */
+    bool ends; /* the slab completes the block */
 };
 
 static inline size_t power_spans(const struct power_state *s, const struct power_slab *slab)
@@ -109,7 +111,7 @@ static inline struct power_span power_span(const struct power_state *s, const st
     return (struct power_span){at, begin, begin + (left < room ? left : room), k < slab->nblocks};
 }
 
-/* Sum of 16 values, `stride` apart, as the tree that power.h says. */
+/* Sum of GROUP values, `stride` apart, in the order of power.h. */
 static inline float power_tree(const float *value, size_t stride)
 {
     float sum[GROUP];
@@ -119,14 +121,15 @@ static inline float power_tree(const float *value, size_t stride)
     return sum[0];
 }
 
-/* The factor of block k of a slab. */
+/* The factor of channel f in block k of a slab. */
 static inline float power_factor(const struct power_state *s, const struct power_slab *slab, size_t f,
                                  size_t k)
 {
     return s->factor[slab->alike ? 0 : f * slab->nblocks + k];
 }
 
-/* float16 bits of a row of sums: sum x factor; the incoherent sum, behind them, is subtracted if so. */
+/* float16 bits of one row of sums times `factor`. sum [columns]; out [columns], or without the incoherent sum
+ * if the plan subtracts it. */
 void br_baseband_power_finish(const struct power_state *s, const float *sum, float factor, uint16_t *out);
 
 struct br_baseband {
@@ -140,18 +143,18 @@ struct br_baseband {
     int32_t *given_shift;  /* [wf][P][B] */
 
     /* cpu */
-    size_t octets, chunks, block; /* block: times unpacked at once, a multiple of 24 */
+    size_t octets, chunks, block; /* block: the most times that are unpacked at once, a multiple of 24 */
     int8_t *weights;
     int32_t *offset, *shift; /* [wf][P][octets][2][OCTET], [wf][P][octets][OCTET] */
     struct br_parallel parallel;
     unsigned nscratch;
-    struct baseband_scratch *scratch; /* [nscratch]: of a worker */
+    struct baseband_scratch *scratch; /* [nscratch]: one for each worker */
     void (*unpack)(uint8_t *field, const uint8_t *e, size_t ndishes);
     void (*octet)(const struct octet_job *job);
-    float *scale; /* [wf][P][octets][OCTET] 4^-s, where the plan integrates */
+    float *scale; /* [wf][P][octets][OCTET] 4^-s, if the plan integrates */
 
-    /* both */
-    uint64_t *recent, *clamped; /* [B], of one execute; of all so far */
+    /* Clamped values [B]: of one execute (not on a GPU); of all so far. */
+    uint64_t *recent, *clamped;
 
     /* cuda */
     struct br_cuda *cuda;
@@ -179,8 +182,8 @@ int br_baseband_cpu_power_create(struct br_baseband *plan);
 void br_baseband_cpu_power(struct br_baseband *plan, const struct power_slab *slab);
 void br_baseband_reference_power(struct br_baseband *plan, const struct power_slab *slab);
 
-/* Created in part after a failure: destroy frees what there is. `clamped` waits for the stream and fills [B];
- * -1 after a failure. */
+/* If create fails, destroy must still be called: it frees the parts that exist. `clamped` waits for the
+ * stream and fills per_beam [B]; it returns -1 after a failure. */
 int br_baseband_cuda_create(struct br_baseband *plan, const struct br_baseband_params *params,
                             struct br_why *why);
 void br_baseband_cuda_destroy(struct br_baseband *plan);

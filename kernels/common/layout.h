@@ -52,12 +52,4 @@ static inline BR_HD unsigned br_bit(unsigned value, unsigned bit)
     return value >> bit & 1;
 }
 
-/* The lowest `bits` bits in reverse order. */
-static inline BR_HD unsigned br_bits_reversed(unsigned value, unsigned bits)
-{
-    unsigned reversed = 0;
-    for (unsigned i = 0; i < bits; i++) reversed |= (value >> i & 1) << (bits - 1 - i);
-    return reversed;
-}
-
 #endif

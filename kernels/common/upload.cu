@@ -1,6 +1,6 @@
-/* upload.cu - small tables from locked host memory to the device by its multiprocessors. A copy engine
- * would take them in turn with whole frames on their way to the device, milliseconds each, and the kernel
- * that needs the table would wait for all of those. */
+/* upload.cu - copies small tables from locked host memory to the device, by its multiprocessors. A copy
+ * engine would first finish the whole frames that it has in its queue, milliseconds each, and the kernel that
+ * needs the table would wait. */
 #include "kernels/common/upload.h"
 
 #include <cuda_runtime.h>

@@ -1,11 +1,11 @@
-/* wgmma.cuh - the warpgroup's matrix products of sm_90a, for the shapes in use: c (64 rows by N columns)
- * += a b.
+/* wgmma.cuh - the warpgroup's matrix products of sm_90a: c += a b, where c has 64 rows and N columns.
  *
- * To be called by all 128 threads of a warpgroup, in code for sm_90a only. The products run asynchronously to
- * what follows: fence before the first one after registers of c or a have been written, commit, wait before c
- * or a are touched again. Which element is in which register: fragments.h.
+ * All 128 threads of a warpgroup call these functions together, in code for sm_90a only. A product runs
+ * asynchronously to the code behind it. Fence between the last write to a register of c or a and the first
+ * product. Commit behind the last product. Wait before you touch c or a again. fragments.h says which element
+ * is in which register.
  *
- *   wgmma_hold(c);           (and registers of a: what is written to them is written before the fence)
+ *   wgmma_hold(c);           (and the registers of a, so that writes to them come before the fence)
  *   wgmma_fence();
  *   wgmma_s8<96>::multiply(c, a, b, true);
  *   wgmma_commit();
@@ -21,7 +21,8 @@
 namespace beamring
 {
 
-/* Orders accesses to registers, and to shared memory by this thread's earlier wgmma, before the next one. */
+/* Orders earlier accesses to registers, and those of earlier products to shared memory, before the next
+ * product. */
 __device__ __forceinline__ void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
@@ -58,14 +59,14 @@ template <int COUNT> __device__ __forceinline__ void wgmma_hold(float (&c)[COUNT
     for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(c[i])::"memory");
 }
 
-/* N columns; 8, 16, 32, 48, 64, 96, 128, 192 and 256 are there.
- *   multiply(c, a, b, adds)  c[N / 2], a[4] in registers, b a descriptor; without `adds` c = a b
- *   multiply(c, a, b, adds)  with a descriptor for a
- * b (and a where it is a descriptor) K-major. int8 with int32 sums, k of 32. */
+/* int8 with int32 sums: N columns, k of 32.
+ *   multiply(c, a, b, adds)  c[N / 2] and a[4] in registers, b by the descriptor of a K-major matrix; without
+ *                            `adds` c = a b
+ * The list below has the values of N. */
 template <int N> struct wgmma_s8;
-/* float16 with float32 sums, k of 16. */
+/* The same for float16 with float32 sums, k of 16. */
 template <int N> struct wgmma_f16;
-/* float16 with float16 sums, two in a register: c[N / 4]; k of 16; 32, 40 and 48 are there. */
+/* The same for float16 with float16 sums, two in a register: c[N / 4]; k of 16. */
 template <int N> struct wgmma_f16_sums;
 
 /* Operands %0 to %(count - 1). */
@@ -86,27 +87,22 @@ template <int N> struct wgmma_f16_sums;
     BR_LIST_64                                                                                               \
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"                       \
     ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define BR_LIST_128                                                                                          \
-    BR_LIST_96                                                                                               \
-    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"           \
-    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define BR_OUT_4(kind, c, i)   kind((c)[i]), kind((c)[(i) + 1]), kind((c)[(i) + 2]), kind((c)[(i) + 3])
-#define BR_OUT_8(kind, c, i)   BR_OUT_4(kind, c, i), BR_OUT_4(kind, c, (i) + 4)
-#define BR_OUT_10(kind, c, i)  BR_OUT_8(kind, c, i), kind((c)[(i) + 8]), kind((c)[(i) + 9])
-#define BR_OUT_12(kind, c, i)  BR_OUT_8(kind, c, i), BR_OUT_4(kind, c, (i) + 8)
-#define BR_OUT_16(kind, c, i)  BR_OUT_8(kind, c, i), BR_OUT_8(kind, c, (i) + 8)
-#define BR_OUT_24(kind, c, i)  BR_OUT_16(kind, c, i), BR_OUT_8(kind, c, (i) + 16)
-#define BR_OUT_32(kind, c, i)  BR_OUT_24(kind, c, i), BR_OUT_8(kind, c, (i) + 24)
-#define BR_OUT_48(kind, c, i)  BR_OUT_32(kind, c, i), BR_OUT_16(kind, c, (i) + 32)
-#define BR_OUT_64(kind, c, i)  BR_OUT_48(kind, c, i), BR_OUT_16(kind, c, (i) + 48)
-#define BR_OUT_96(kind, c, i)  BR_OUT_64(kind, c, i), BR_OUT_32(kind, c, (i) + 64)
-#define BR_OUT_128(kind, c, i) BR_OUT_96(kind, c, i), BR_OUT_32(kind, c, (i) + 96)
-#define BR_INT(x)              "+r"(x)
-#define BR_FLOAT(x)            "+f"(x)
+#define BR_OUT_4(kind, c, i)  kind((c)[i]), kind((c)[(i) + 1]), kind((c)[(i) + 2]), kind((c)[(i) + 3])
+#define BR_OUT_8(kind, c, i)  BR_OUT_4(kind, c, i), BR_OUT_4(kind, c, (i) + 4)
+#define BR_OUT_10(kind, c, i) BR_OUT_8(kind, c, i), kind((c)[(i) + 8]), kind((c)[(i) + 9])
+#define BR_OUT_12(kind, c, i) BR_OUT_8(kind, c, i), BR_OUT_4(kind, c, (i) + 8)
+#define BR_OUT_16(kind, c, i) BR_OUT_8(kind, c, i), BR_OUT_8(kind, c, (i) + 8)
+#define BR_OUT_24(kind, c, i) BR_OUT_16(kind, c, i), BR_OUT_8(kind, c, (i) + 16)
+#define BR_OUT_32(kind, c, i) BR_OUT_24(kind, c, i), BR_OUT_8(kind, c, (i) + 24)
+#define BR_OUT_48(kind, c, i) BR_OUT_32(kind, c, i), BR_OUT_16(kind, c, (i) + 32)
+#define BR_OUT_64(kind, c, i) BR_OUT_48(kind, c, i), BR_OUT_16(kind, c, (i) + 48)
+#define BR_OUT_96(kind, c, i) BR_OUT_64(kind, c, i), BR_OUT_32(kind, c, (i) + 64)
+#define BR_INT(x)             "+r"(x)
+#define BR_FLOAT(x)           "+f"(x)
 
-/* SHAPE: N and k in the name, TYPES: of c, a, b, TAIL: what follows the predicate; p1 to p6: numbers of
- * the operands after c. */
+/* One struct. COUNT registers of type VALUE and constraint KIND hold c. SHAPE is the instruction's name from
+ * k on, TAIL its operands behind the predicate. p1 to p6 are the numbers of the operands behind c in asm. */
 #define BR_WGMMA(NAME, N, COUNT, VALUE, KIND, SHAPE, TAIL, p1, p2, p3, p4, p5, p6)                           \
     template <> struct NAME<N> {                                                                             \
         static __device__ __forceinline__ void multiply(VALUE (&c)[COUNT], const unsigned (&a)[4],           \
@@ -115,24 +111,15 @@ template <int N> struct wgmma_f16_sums;
             asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p6 ", 0;\n"                                   \
                          "wgmma.mma_async.sync.aligned.m64n" #N SHAPE " {" BR_LIST_##COUNT                   \
                          "}, "                                                                               \
-                         "{%" #p1 ", %" #p2 ", %" #p3 ", %" #p4 "}, %" #p5 ", p" TAIL(", 0") ";\n}\n"        \
+                         "{%" #p1 ", %" #p2 ", %" #p3 ", %" #p4 "}, %" #p5 ", p" TAIL ";\n}\n"               \
                          : BR_OUT_##COUNT(KIND, c, 0)                                                        \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(adds))); \
         }                                                                                                    \
-        static __device__ __forceinline__ void multiply(VALUE (&c)[COUNT], uint64_t a, uint64_t b,           \
-                                                        bool adds)                                           \
-        {                                                                                                    \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p3 ", 0;\n"                                   \
-                         "wgmma.mma_async.sync.aligned.m64n" #N SHAPE " {" BR_LIST_##COUNT                   \
-                         "}, "                                                                               \
-                         "%" #p1 ", %" #p2 ", p" TAIL(", 0, 0") ";\n}\n"                                     \
-                         : BR_OUT_##COUNT(KIND, c, 0)                                                        \
-                         : "l"(a), "l"(b), "r"(static_cast<int>(adds)));                                     \
-        }                                                                                                    \
     };
-/* Floating point: signs of a and b, then which descriptors are not K-major. */
-#define BR_NO_TAIL(transposed)
-#define BR_F16_TAIL(transposed) ", 1, 1" transposed
+/* For floating point: the signs of a and b (1: unchanged), then whether each descriptor is MN-major (0:
+ * no). */
+#define BR_NO_TAIL
+#define BR_F16_TAIL ", 1, 1, 0"
 #define BR_WGMMA_S8(N, COUNT, ...)                                                                           \
     BR_WGMMA(wgmma_s8, N, COUNT, int, BR_INT, "k32.s32.s8.s8", BR_NO_TAIL, __VA_ARGS__)
 #define BR_WGMMA_F16(N, COUNT, ...)                                                                          \
@@ -140,24 +127,12 @@ template <int N> struct wgmma_f16_sums;
 #define BR_WGMMA_F16_SUMS(N, COUNT, ...)                                                                     \
     BR_WGMMA(wgmma_f16_sums, N, COUNT, unsigned, BR_INT, "k16.f16.f16.f16", BR_F16_TAIL, __VA_ARGS__)
 
-BR_WGMMA_S8(8, 4, 4, 5, 6, 7, 8, 9)
-BR_WGMMA_S8(16, 8, 8, 9, 10, 11, 12, 13)
 BR_WGMMA_S8(32, 16, 16, 17, 18, 19, 20, 21)
 BR_WGMMA_S8(48, 24, 24, 25, 26, 27, 28, 29)
 BR_WGMMA_S8(64, 32, 32, 33, 34, 35, 36, 37)
-BR_WGMMA_S8(96, 48, 48, 49, 50, 51, 52, 53)
 BR_WGMMA_S8(128, 64, 64, 65, 66, 67, 68, 69)
 BR_WGMMA_S8(192, 96, 96, 97, 98, 99, 100, 101)
-BR_WGMMA_S8(256, 128, 128, 129, 130, 131, 132, 133)
-BR_WGMMA_F16(8, 4, 4, 5, 6, 7, 8, 9)
-BR_WGMMA_F16(16, 8, 8, 9, 10, 11, 12, 13)
-BR_WGMMA_F16(32, 16, 16, 17, 18, 19, 20, 21)
-BR_WGMMA_F16(48, 24, 24, 25, 26, 27, 28, 29)
 BR_WGMMA_F16(64, 32, 32, 33, 34, 35, 36, 37)
-BR_WGMMA_F16(96, 48, 48, 49, 50, 51, 52, 53)
-BR_WGMMA_F16(128, 64, 64, 65, 66, 67, 68, 69)
-BR_WGMMA_F16(192, 96, 96, 97, 98, 99, 100, 101)
-BR_WGMMA_F16(256, 128, 128, 129, 130, 131, 132, 133)
 BR_WGMMA_F16_SUMS(32, 8, 8, 9, 10, 11, 12, 13)
 BR_WGMMA_F16_SUMS(40, 10, 10, 11, 12, 13, 14, 15)
 BR_WGMMA_F16_SUMS(48, 12, 12, 13, 14, 15, 16, 17)
@@ -190,8 +165,6 @@ BR_WGMMA_F16_SUMS(48, 12, 12, 13, 14, 15, 16, 17)
 #undef BR_OUT_64
 #undef BR_LIST_96
 #undef BR_OUT_96
-#undef BR_LIST_128
-#undef BR_OUT_128
 
 } // namespace beamring
 

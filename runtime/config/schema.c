@@ -65,7 +65,8 @@ static bool read_bool(const struct br_place *place, const struct br_node *value,
             if (strcmp(value->text, yes[i]) == 0) words = "true or false; did you mean 'true'?";
             if (strcmp(value->text, no[i]) == 0) words = "true or false; did you mean 'false'?";
         }
-        return br_words_wrong(place, value, value->quoted ? "is quoted, and so a text" : "is neither", words);
+        return br_words_wrong(place, value, value->quoted ? "is in quotes, so it is a text" : "is neither",
+                              words);
     }
     *out = is_true;
     return true;
@@ -75,7 +76,7 @@ static bool read_real(const struct br_place *place, const struct br_node *value,
 {
     double number;
     if (!is_word(place, value)) return false;
-    if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
+    if (value->quoted) return br_words_wrong(place, value, "is in quotes, so it is a text", NULL);
     if (!parse_real(value->text, &number)) return br_words_wrong(place, value, "is not a number", NULL);
     if (!isfinite(number)) return br_words_wrong(place, value, "is too large", NULL);
     if (!in_range(place, value, number)) return false;
@@ -113,7 +114,7 @@ bool br_parse_whole(const char *text, int64_t *number)
 static bool read_int(const struct br_place *place, const struct br_node *value, int64_t *out)
 {
     if (!is_word(place, value)) return false;
-    if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
+    if (value->quoted) return br_words_wrong(place, value, "is in quotes, so it is a text", NULL);
     const char *digits = value->text + (value->text[0] == '-' || value->text[0] == '+');
     bool plain = digits[0] != '\0' && strspn(digits, "0123456789") == strlen(digits);
     bool hexadecimal = digits[0] == '0' && digits[1] == 'x' && digits[2] != '\0' &&
@@ -168,7 +169,7 @@ static bool read_rational(const struct br_place *place, const struct br_node *va
 {
     struct br_rational number;
     if (!is_word(place, value)) return false;
-    if (value->quoted) return br_words_wrong(place, value, "is quoted, and so a text", NULL);
+    if (value->quoted) return br_words_wrong(place, value, "is in quotes, so it is a text", NULL);
     if (br_rational_parse(value->text, &number, NULL) != BR_OK)
         return br_words_wrong(place, value, "is not a positive fraction", NULL);
     if (!in_range(place, value, (double)number.num / (double)number.den)) return false;

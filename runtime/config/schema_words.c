@@ -40,7 +40,6 @@ void br_words_keys(char *text, size_t size, const struct br_param *fields)
         br_words_append(text, size, "%s%s", p != fields ? ", " : "", p->name);
 }
 
-/* Says in words which values the parameter (one item, if it is a list) may have. */
 void br_words_expect_one(char *text, size_t size, const struct br_param *param)
 {
     switch (param->type) {
@@ -83,10 +82,10 @@ void br_words_expect_one(char *text, size_t size, const struct br_param *param)
 static void append_counts(char *text, size_t size, const struct br_param *param)
 {
     if (!br_words_has_counts(param)) return;
-    if (param->max_count <= param->min_count && param->max_count != 0)
-        br_words_append(text, size, "%zu ", param->min_count);
-    else if (param->max_count == 0)
+    if (param->max_count == 0)
         br_words_append(text, size, "at least %zu ", param->min_count);
+    else if (param->max_count <= param->min_count)
+        br_words_append(text, size, "%zu ", param->min_count);
     else
         br_words_append(text, size, "%zu to %zu ", param->min_count, param->max_count);
 }
@@ -102,7 +101,6 @@ void br_words_expect(char *text, size_t size, const struct br_param *param)
     br_words_expect_one(text, size, param);
 }
 
-/* The value as the user wrote it, not too much of it. */
 void br_words_show(char *text, size_t size, const struct br_node *value)
 {
     text[0] = '\0';
@@ -116,8 +114,6 @@ void br_words_show(char *text, size_t size, const struct br_node *value)
         br_words_append(text, size, "'%.*s...'", BR_WORDS_VALUE, value->text);
 }
 
-/* Records "NAME: VALUE WRONG; expected ..."; false, for the caller to return. `words` replaces the
- * expectation. */
 bool br_words_wrong(const struct br_place *place, const struct br_node *value, const char *what,
                     const char *words)
 {

@@ -114,7 +114,7 @@ static void leave_to_desk(struct node *node, const struct control_request *reque
     request_undefer(request);
     answer_error(
         answer, 503,
-        "%d updates wait to be checked already, or there is no memory; expected to be asked again later",
+        "%d updates wait to be checked already, or memory is exhausted; send the request again later",
         DESK_WAITING);
 }
 

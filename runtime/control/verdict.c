@@ -37,7 +37,7 @@ void view_stage_shares(const struct br_view *view, size_t at, struct view_shares
     double ns = (double)(view->now.at_ns - before->at_ns);
     uint64_t busy = b->totals.busy_ns;
     if (b->process_since != 0 && b->process_since < view->now.at_ns)
-        busy += view->now.at_ns - b->process_since; /* the call that has not come back */
+        busy += view->now.at_ns - b->process_since; /* the call that has not returned */
     shares->busy = share(busy, a->totals.busy_ns, ns);
     double works = share(b->totals.cpu_ns, a->totals.cpu_ns, ns);
     shares->works = works < shares->busy ? works : shares->busy; /* others may have helped */

@@ -352,7 +352,7 @@ void br_graph_connect(struct br_graph *graph)
         const struct br_edge *edge = names.edge[i];
         if (edge->readers == NULL && !is_second(&names, i)) /* of two producers that is told already */
             br_config_error(graph->config, edge->at,
-                            "queue '%s' is read by no stage; expected at least one stage with 'in: %s'",
+                            "no stage reads queue '%s'; expected at least one with 'in: %s'",
                             edge->name, edge->name);
     }
     bool *placed = br_config_alloc(graph->config, graph->nstages * sizeof *placed);

@@ -322,7 +322,7 @@ static void *start_pipeline(void *arg)
     return NULL;
 }
 
-/* Starts all stages while the loop runs. False: they do not come back, and the run was told to end. */
+/* Starts all stages while the loop runs. False: one of them hangs, and the run was told to end. */
 static bool start_in_loop(struct br_run *run, struct starter *s)
 {
     pthread_t thread;

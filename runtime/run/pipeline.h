@@ -59,15 +59,15 @@ uint64_t br_stage_lost(const struct br_stage *stage, enum br_loss reason);
 struct br_stage_totals {
     uint64_t in_frames, in_samples;                /* 0 for a source */
     uint64_t out_frames, out_samples, out_missing; /* 0 for a sink */
-    uint64_t lost_samples;
+    uint64_t lost_samples, gained_samples; /* gained: see br_stage_count_gained */
     /* cpu_ns: processor time of its thread, and of the pool's for it; busy_ns: elapsed time in process */
     uint64_t busy_ns, cpu_ns, wait_in_ns, wait_out_ns, saturated, calls;
     double gpu_ns_per_call; /* mean of the sampled calls; 0 on the CPU */
 };
 void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *totals);
 
-/* Whether every sample is accounted for: for each reader of each queue published = delivered + dropped +
- * discarded, for each stage that worked off all of its input in = out + lost. Writes one line per
+/* True if every sample is accounted for: for each reader of each queue published = delivered + dropped +
+ * discarded, for each stage that has taken all of its input in + gained = out + lost. Writes one line per
  * disagreement to `out` (may be NULL). Call after br_pipeline_finish. */
 bool br_balance_ok(const struct br_graph *graph, FILE *out);
 

@@ -55,7 +55,7 @@ static void default_text(const struct br_param *param, char *text, size_t size)
         snprintf(text, size, "%s", param->def != NULL ? param->def : "");
 }
 
-enum { WIDTH = 118 }; /* of a line of the page */
+enum { WIDTH = 140 }; /* of a line of the page: that of stages/NAME/NAME.md, whose lines stay whole */
 
 /* Text as paragraphs of lines of at most WIDTH characters, all but the first with `indent` spaces before
  * them. A line that ends in the text ends on the page, too. */

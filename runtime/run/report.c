@@ -1,5 +1,6 @@
 /* report.c - counters and the balance, for people and for programs. */
 #include "buffers/clock.h"
+#include "runtime/base/json_text.h"
 #include "runtime/run/pipeline.h"
 
 #include <inttypes.h>
@@ -50,6 +51,7 @@ void br_stage_get_totals(const struct br_stage *stage, struct br_stage_totals *t
     t->busy_ns = atomic_load_explicit(&stage->state->counters.busy_ns, memory_order_relaxed);
     t->calls = atomic_load_explicit(&stage->state->counters.calls, memory_order_relaxed);
     t->saturated = atomic_load_explicit(&stage->state->counters.saturated, memory_order_relaxed);
+    t->gained_samples = atomic_load_explicit(&stage->state->counters.gained, memory_order_relaxed);
     uint64_t gpu_ns = atomic_load_explicit(&stage->state->counters.gpu_ns, memory_order_relaxed);
     uint64_t sampled = atomic_load_explicit(&stage->state->counters.gpu_calls, memory_order_relaxed);
     t->gpu_ns_per_call = sampled > 0 ? (double)gpu_ns / (double)sampled : 0;
@@ -67,8 +69,7 @@ static bool reader_balances(const struct br_link *link, const struct br_queue_co
     if (out != NULL)
         fprintf(out,
                 "beamring: the balance of queue '%s' does not add up: %" PRIu64 " frames (%" PRIu64
-                " samples) published, "
-                "but stage '%s' accounts for %" PRIu64 " (%" PRIu64 ")\n",
+                " samples) published, but stage '%s' accounts for %" PRIu64 " (%" PRIu64 ")\n",
                 link->edge->name, q->frames, q->samples, link->stage->name, frames, samples);
     return false;
 }
@@ -82,14 +83,15 @@ static bool stage_balances(const struct br_stage *stage, FILE *out)
     for (unsigned i = 0; i < stage->nout; i++) {
         struct br_queue_counters q;
         br_queue_get_counters(stage->out[i].queue, &q);
-        uint64_t gained = atomic_load_explicit(&stage->state->counters.gained, memory_order_relaxed);
-        if (q.samples + t.lost_samples == t.in_samples + gained) continue;
+        if (q.samples + t.lost_samples == t.in_samples + t.gained_samples) continue;
         ok = false;
         if (out != NULL)
             fprintf(out,
                     "beamring: the balance of stage '%s' does not add up: it took in %" PRIu64
-                    " samples, put out %" PRIu64 " into '%s' and reported %" PRIu64 " as lost\n",
-                    stage->name, t.in_samples, q.samples, stage->out[i].name, t.lost_samples);
+                    " samples and gained %" PRIu64 ", put out %" PRIu64 " into '%s' and reported %" PRIu64
+                    " as lost: a fault of the stage\n",
+                    stage->name, t.in_samples, t.gained_samples, q.samples, stage->out[i].name,
+                    t.lost_samples);
     }
     return ok;
 }
@@ -211,8 +213,8 @@ static void print_queue(const struct br_edge *edge, FILE *out)
         if (link == edge->readers) fprintf(out, "  %u/%u/%u", q.fill, q.max_fill, q.depth);
         fputc('\n', out);
         if (r.held_samples > 0 && edge->producer->graph->state->left_behind)
-            fprintf(out, "  %-20s and %" PRIu64 " samples of '%s' are with '%s', which has not come back\n",
-                    "", r.held_samples, edge->name, link->stage->name);
+            fprintf(out, "  %-20s and '%s', which hangs, holds %" PRIu64 " samples of '%s'\n", "",
+                    link->stage->name, r.held_samples, edge->name);
     }
 }
 
@@ -273,18 +275,11 @@ void br_report_progress(const struct br_graph *graph, const struct br_run_times 
 
 /* --- for programs --- */
 
-static void json_string(FILE *out, const char *text)
+static void json_text(FILE *out, const char *text)
 {
-    fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(out, "\\u%04x", *c);
-        else
-            fputc(*c, out);
-    }
-    fputc('"', out);
+    json_t *value = br_json_text(text);
+    if (value == NULL || json_dumpf(value, out, JSON_ENCODE_ANY) != 0) fputs("null", out);
+    json_decref(value);
 }
 
 static void json_memory(const char *name, const struct br_memory *memory, FILE *out)
@@ -303,11 +298,11 @@ static void json_counted(const struct br_stage *stage, FILE *out)
         bool first = i == 0 || strcmp(c->of, c[-1].of) != 0;
         if (first) {
             fputs(i == 0 ? "" : "}, ", out);
-            json_string(out, c->of);
+            json_text(out, c->of);
             fputs(": {", out);
         }
         fputs(first ? "" : ", ", out);
-        json_string(out, c->what);
+        json_text(out, c->what);
         fprintf(out, ": %" PRIu64, atomic_load_explicit(&stage->state->counted[i], memory_order_relaxed));
     }
     fputs(stage->ncounters > 0 ? "}}" : "}", out);
@@ -318,9 +313,9 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     struct br_stage_totals t;
     br_stage_get_totals(stage, &t);
     fputs("    {\"name\": ", out);
-    json_string(out, stage->name);
+    json_text(out, stage->name);
     fputs(", \"stage\": ", out);
-    json_string(out, stage->type->name);
+    json_text(out, stage->type->name);
     fprintf(out,
             ", \"in_frames\": %" PRIu64 ", \"in_samples\": %" PRIu64 ", \"out_frames\": %" PRIu64
             ", \"out_samples\": %" PRIu64 ", \"out_missing\": %" PRIu64 ", \"saturated\": %" PRIu64
@@ -329,8 +324,7 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     if (stage->device >= 0)
         fprintf(out, ", \"device\": %d, \"gpu_s\": %.6f", stage->device,
                 t.gpu_ns_per_call * 1e-9 * (double)t.calls);
-    uint64_t gained = atomic_load_explicit(&stage->state->counters.gained, memory_order_relaxed);
-    if (gained > 0) fprintf(out, ", \"gained_samples\": %" PRIu64, gained);
+    if (t.gained_samples > 0) fprintf(out, ", \"gained_samples\": %" PRIu64, t.gained_samples);
     json_memory("memory", &stage->memory, out);
     bool prepared = atomic_load(&stage->graph->state->prepared);
     json_memory("held", prepared ? &stage->state->held : &(struct br_memory){0}, out);
@@ -345,9 +339,9 @@ static void json_stage(const struct br_stage *stage, FILE *out)
     fputc('}', out);
     json_counted(stage, out);
     fputs(", \"error\": ", out);
-    /* The message is written by the stage's thread: it is looked at when that has ended. */
+    /* The stage's thread writes the message: nobody reads it before the thread has ended. */
     if (atomic_load(&stage->state->ended) && stage->state->error.status != BR_OK)
-        json_string(out, stage->state->error.text);
+        json_text(out, stage->state->error.text);
     else
         fputs("null", out);
     fputc('}', out);
@@ -358,7 +352,7 @@ static void json_queue(const struct br_edge *edge, FILE *out)
     struct br_queue_counters q;
     br_queue_get_counters(edge->queue, &q);
     fputs("    {\"name\": ", out);
-    json_string(out, edge->name);
+    json_text(out, edge->name);
     fprintf(out,
             ", \"bytes\": %zu, \"depth\": %u, \"fill\": %u, \"max_fill\": %u, \"frames\": %" PRIu64
             ", \"samples\": %" PRIu64 ", \"missing\": %" PRIu64 ", \"readers\": [",
@@ -367,7 +361,7 @@ static void json_queue(const struct br_edge *edge, FILE *out)
         struct br_reader_counters r;
         br_reader_get_counters(link->reader, &r);
         fputs(link != edge->readers ? ", {\"stage\": " : "{\"stage\": ", out);
-        json_string(out, link->stage->name);
+        json_text(out, link->stage->name);
         fprintf(out,
                 ", \"policy\": \"%s\", \"delivered_frames\": %" PRIu64 ", \"delivered_samples\": %" PRIu64
                 ", \"dropped_frames\": %" PRIu64 ", \"dropped_samples\": %" PRIu64

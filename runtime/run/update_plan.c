@@ -189,7 +189,7 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
     else if (status == BR_E_STOPPED)
         br_fail(error, status, "its stages have come to their end");
     else
-        br_fail(error, status, "there is no memory for it");
+        br_fail(error, status, "not enough memory for it");
     if (outcome == BR_UPDATE_OK) {
         update->sample = update->change[0]->sample;
         return outcome;

@@ -66,7 +66,7 @@ bool br_watchdog_find(const struct br_graph *graph, uint64_t limit_ns, struct br
                  "its work on cuda:%d does not end: stage '%.64s' has waited for %.1f s (%.256s)",
                  late->device, waits->name, seconds, call);
     } else {
-        snprintf(hang->text, sizeof hang->text, "%.256s has not come back for %.1f s", call, seconds);
+        snprintf(hang->text, sizeof hang->text, "%.256s has not returned for %.1f s", call, seconds);
     }
     return true;
 }
@@ -101,7 +101,7 @@ void br_watchdog_leave(struct br_graph *graph)
     if (!atomic_load(&graph->state->prepared)) {
         const struct br_stage *starting = atomic_load(&graph->state->starting);
         br_log(graph->log, BR_LOG_ERROR, starting != NULL ? starting->name : NULL,
-               "start has not come back; the run ends without it");
+               "start has not returned; the run ends without it");
         return;
     }
     for (size_t s = 0; s < graph->nstages; s++) {
@@ -109,7 +109,7 @@ void br_watchdog_leave(struct br_graph *graph)
         if (atomic_load(&stage->state->ended)) continue;
         uint64_t since = atomic_load(&stage->state->process_since);
         br_log(graph->log, BR_LOG_ERROR, stage->name,
-               "process has not come back for %.1f s; the run ends without it",
+               "process has not returned for %.1f s; the run ends without it",
                since > 0 && now > since ? (double)(now - since) * 1e-9 : 0);
         named = true;
     }

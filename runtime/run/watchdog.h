@@ -1,4 +1,4 @@
-/* watchdog.h - stages that do not come back: found, named, and in the end left behind. */
+/* watchdog.h - finds the stages that hang, names them, and in the end leaves them behind. */
 #ifndef BEAMRING_RUNTIME_RUN_WATCHDOG_H
 #define BEAMRING_RUNTIME_RUN_WATCHDOG_H
 

@@ -28,8 +28,8 @@ static const struct br_param params[] = {
     BR_COHERENT_PARAMS(struct baseband_beamform),
     BR_SHIFT_PARAM(struct baseband_beamform),
     PARAM(INT, struct baseband_beamform, bits,
-          "of a component of the output: 4 (int4x2, clamped at 7) or 8 (int8x2, clamped at 127)", .def = "4",
-          .min = 4, .max = 8),
+          "bits of a component of the output: 4 (int4x2, clamped at 7) or 8 (int8x2, clamped at 127)",
+          .def = "4", .min = 4, .max = 8),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};

@@ -41,53 +41,54 @@ static const struct br_param params[] = {
           .def = "auto", .choices = backends),
     PARAM(INT, struct capture, threads, "receiving threads for each address", .def = "1", .min = 1,
           .max = 32),
-    PARAM(INT, struct capture, receive_buffer, "of the kernel, for each thread", .def = "67108864",
-          .min = 65536, .max = 1 << 30, .unit = "bytes"),
+    PARAM(INT, struct capture, receive_buffer, "size of the kernel's buffer, for each thread",
+          .def = "67108864", .min = 65536, .max = 1 << 30, .unit = "bytes"),
     PARAM(INTS, struct capture, sources,
           "ids of the senders in the order of the inputs; default: the description's", .min = 0,
           .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
-    PARAM(INTS, struct capture, streams, "ids of the streams that this node gets; default: the description's",
-          .min = 0, .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
+    PARAM(INTS, struct capture, streams,
+          "ids of the streams that this node receives; default: the description's", .min = 0,
+          .max = PACKET_MAX_IDS - 1, .min_count = 1, .max_count = PACKET_MAX_IDS),
     PARAM(INTS, struct capture, absent,
-          "ids of senders that are known to be absent: nothing is expected of them", .min = 0,
+          "ids of senders that are known to be absent: no packets are expected from them", .min = 0,
           .max = PACKET_MAX_IDS - 1),
-    PARAM(CHOICE, struct capture, values, "of a nibble, over what the description says",
+    PARAM(CHOICE, struct capture, values, "coding of a nibble; overrides the description",
           .choices = packet_values),
-    PARAM(CHOICE, struct capture, real, "which nibble is the real part, over what the description says",
+    PARAM(CHOICE, struct capture, real, "which nibble is the real part; overrides the description",
           .choices = packet_real),
-    PARAM(CHOICE, struct capture, sideband,
-          "which sideband the channels hold, over what the description says", .choices = br_sideband_names),
+    PARAM(CHOICE, struct capture, sideband, "which sideband the channels hold; overrides the description",
+          .choices = br_sideband_names),
     PARAM(INT, struct capture, frame_samples,
           "base samples of a frame; frames begin at multiples of it, so that all nodes cut alike",
           .def = "8192", .min = 1, .max = 1 << 30, .unit = "base samples"),
-    PARAM(INT, struct capture, open, "frames that are filled at a time", .def = "2", .min = 2,
+    PARAM(INT, struct capture, open, "how many frames are filled at the same time", .def = "2", .min = 2,
           .max = WINDOW_MAX_OPEN),
     PARAM(INT, struct capture, hold_samples,
-          "a frame goes on when most sources are so far beyond its end; 0: a quarter of a frame", .def = "0",
-          .min = 0, .max = 1 << 30, .unit = "base samples"),
+          "a frame is published when most sources are this far beyond its end; 0: a quarter of a frame",
+          .def = "0", .min = 0, .max = 1 << 30, .unit = "base samples"),
     PARAM(REAL, struct capture, wait_s,
-          "begin at the next frame when all sources were seen, or so long after the first packet", .def = "2",
-          .min = 0, .max = 1e6, .unit = "s"),
+          "begin at the next frame when all sources have been seen, or this long after the first packet",
+          .def = "2", .min = 0, .max = 1e6, .unit = "s"),
     PARAM(REAL, struct capture, start_s,
-          "begin so long after the first packet, whoever sends: switches reset their ports when traffic "
-          "begins",
+          "begin this long after the first packet, whichever sources send: switches reset their ports when "
+          "traffic begins",
           .min = 0, .max = 1e6, .unit = "s"),
     PARAM(STRING, struct capture, start_utc,
           "begin at this time by the F-engine's clock: 2026-11-23-12:00:00"),
     PARAM(INT, struct capture, start_sample, "begin with the frame that holds this base sample", .def = "-1",
           .min = -1, .max = 9e18, .unit = "base samples"),
     PARAM(CHOICE, struct capture, on_reset,
-          "when most counters jump back: go on at the true time, or end the run", .def = "restart",
+          "when most counters jump: continue at the true time, or end the run", .def = "restart",
           .choices = resets),
     PARAM(INT, struct capture, reset_samples,
-          "what is farther from the open frames is a jump; 0: 16 frames or 1 s, whichever is more",
+          "packets farther from the open frames show a jump; 0: 16 frames or 1 s, whichever is more",
           .def = "0", .min = 0, .max = 9e18, .unit = "base samples"),
     PARAM(STRING, struct capture, epoch_url,
-          "where the F-engine's controller says the time of sample 0: "
-          "http://controller:54321/get-frame0-time; asked "
-          "again every 5 s"),
-    PARAM(REAL, struct capture, idle_s, "end when packets came and then nothing for so long; 0: never",
-          .def = "0", .min = 0, .max = 1e6, .unit = "s"),
+          "URL at which the F-engine's controller states the time of sample 0: "
+          "http://controller:54321/get-frame0-time; asked again every 5 s"),
+    PARAM(REAL, struct capture, idle_s,
+          "end when no packet has arrived for this long after the first one; 0: never", .def = "0", .min = 0,
+          .max = 1e6, .unit = "s"),
     {0},
 };
 static const char *const updates[] = {"absent", NULL};
@@ -166,7 +167,7 @@ static int configure(struct br_stage *stage, void *self)
     if (status == BR_OK && hints_doubt(out, doubt, sizeof doubt) != NULL) br_stage_warn(stage, "%s", doubt);
     if (status == BR_OK) status = set_epoch(stage, c, out);
     if (status == BR_OK) status = set_start(stage, c, out);
-    if (status == BR_OK) status = capture_make_counters(stage, c);
+    if (status == BR_OK) capture_make_counters(stage, c);
     double reset_s = (double)c->reset_samples * br_stream_sample_s(out);
     if (status == BR_OK && reset_s > MOST_RESET_S)
         status = br_stage_fail_at(

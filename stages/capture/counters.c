@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Up to so many sources each have counters of their own; more sources have only sums. */
-enum { MOST_SOURCES = 512, REASONS = WINDOW_NREASONS + 1, KERNEL = 5, NIC = 3 };
+/* Up to MOST_SOURCES sources have counters of their own; more sources have only their sums. */
+enum { MOST_SOURCES = 512, REASONS = WINDOW_NREASONS + 1, KERNEL = 5, NIC = CAPTURE_NIC };
 
 static const char *const kernel_counter[KERNEL] = {"lost", "ip_fragments", "xdp_rx_dropped",
                                                    "xdp_rx_ring_full", "xdp_rx_fill_ring_empty"};
@@ -20,7 +20,7 @@ static size_t groups(const struct capture *c)
     return c->layout.nsources <= MOST_SOURCES ? c->layout.nsources : 1;
 }
 
-/* Names that are given, each once. */
+/* The interfaces that the user named, each once. */
 static void find_nics(struct br_stage *stage, struct capture *c)
 {
     c->nic = br_stage_alloc(stage, (c->interfaces.count + 1) * sizeof *c->nic);
@@ -32,14 +32,14 @@ static void find_nics(struct br_stage *stage, struct capture *c)
     }
 }
 
-int capture_make_counters(struct br_stage *stage, struct capture *c)
+void capture_make_counters(struct br_stage *stage, struct capture *c)
 {
     enum { TEXT = 40 };
     find_nics(stage, c);
     size_t ngroups = groups(c), n = (ngroups + 1) * REASONS + KERNEL + c->nnics * NIC, at = 0;
     struct br_counter *counter = br_stage_alloc(stage, n * sizeof *counter);
     char *text = br_stage_alloc(stage, ngroups * TEXT);
-    if (counter == NULL || text == NULL) return BR_E_NO_MEMORY;
+
     for (size_t g = 0; g <= ngroups; g++, text += TEXT) {
         const char *of = g < ngroups ? text : "no known source";
         if (g < ngroups && ngroups == c->layout.nsources)
@@ -54,7 +54,6 @@ int capture_make_counters(struct br_stage *stage, struct capture *c)
     for (size_t k = 0; k < c->nnics; k++)
         for (int i = 0; i < NIC; i++) counter[at++] = (struct br_counter){c->nic[k].name, nic_counter[i]};
     br_stage_has_counters(stage, counter, at);
-    return BR_OK;
 }
 
 void capture_look_at_nics(struct capture *c)
@@ -68,7 +67,7 @@ void capture_look_at_nics(struct capture *c)
         for (struct capture_nic *nic = c->nic; nic < c->nic + c->nnics; nic++) {
             if (strcmp(nic->name, a->ifa_name) != 0) continue;
             unsigned index = if_nametoindex(nic->name);
-            bool same = nic->index == index; /* another one begins at 0 */
+            bool same = nic->index == index; /* one that was created again counts from 0 */
             for (int i = 0; i < NIC; i++) {
                 if (nic->index != 0)
                     nic->counted[i] += same && now[i] >= nic->known[i] ? now[i] - nic->known[i] : now[i];

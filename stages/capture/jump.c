@@ -117,9 +117,9 @@ static bool has_jumped(struct br_stage *stage, struct capture *c, int64_t *raw)
     if (c->foreign_ns == 0 || now - c->foreign_ns > WARN_S * UINT64_C(1000000000))
         br_stage_warn(
             stage,
-            "most sources send packets of sample %" PRId64 ", and it is sample %" PRId64
-            " by this machine's clock and those until now: they are taken for another F-engine with "
-            "the same ids and count as stray; see which machines send (`tcpdump`)",
+            "most sources send packets of sample %" PRId64 ", but this machine's clock and earlier packets "
+            "expect sample %" PRId64 ": these packets seem to come from another F-engine with the same ids "
+            "and count as stray; see which machines send (`tcpdump`)",
             to + atomic_load(&c->window.shift), c->mark_sample + passed(c));
     c->foreign_ns = now;
     return false;

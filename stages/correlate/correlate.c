@@ -25,10 +25,10 @@ struct correlate {
 static const char *const which[] = {"all", "only", NULL};
 static const struct br_param params[] = {
     PARAM(INT, struct correlate, integrate,
-          "what one visibility sums up; integrations begin at multiples of it, counted from sample 0",
+          "samples in one visibility; integrations begin at multiples of it, counted from sample 0",
           .unit = "base samples", .min = 1, .max = INT64_C(1) << 40, .required = true),
     PARAM(CHOICE, struct correlate, autocorrelations,
-          "`all`: every pair of inputs; `only`: each input with itself, the powers", .def = "all",
+          "`all`: every pair of inputs; `only`: each input with itself (the powers)", .def = "all",
           .choices = which),
     {0},
 };

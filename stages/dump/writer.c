@@ -291,7 +291,7 @@ static bool may_go(const struct writer *w, bool left)
     return true;
 }
 
-/* A thread that does not come back from a disk is left behind, with its memory. */
+/* A thread that hangs in a disk is left behind, with its memory. */
 void writer_stop(struct br_stage *stage, struct dump_stage *s)
 {
     struct writer *w = s->writer;

@@ -19,14 +19,13 @@
 static const char *const directions[] = {"beams", "channels", NULL};
 static const struct br_param params[] = {
     PARAM(CHOICE, struct exchange, to,
-          "`beams`: in come some channels of all beams, out go all channels of some beams; "
-          "`channels`: the reverse",
+          "`beams`: from some channels of all beams to all channels of some beams; `channels`: the reverse",
           .def = "beams", .choices = directions),
     PARAM(INTS, struct exchange, shares,
           "how many beams (`to: channels`: coarse channels) each rank gets, in the order of ranks; default: "
           "evenly",
           .min = 1, .max = 1 << 30),
-    PARAM(INT, struct exchange, frames, "that are under way at a time", .def = "4", .min = 1,
+    PARAM(INT, struct exchange, frames, "frames in flight at the same time", .def = "4", .min = 1,
           .max = MAX_FRAMES),
     PARAM(BOOL, struct exchange, holes, "whether channels may be missing between the bands of two ranks",
           .def = "false"),

@@ -28,7 +28,7 @@ struct filterbank {
 
 static const char *const values_choices[] = {"levels", "intensity", NULL};
 static const struct br_param params[] = {
-    PARAM(PATH, struct filterbank, directory, "where the files go; it is made if there is none" NAMES_HELP,
+    PARAM(PATH, struct filterbank, directory, "folder for the files; created if it does not exist" NAMES_HELP,
           .def = "."),
     PARAM(STRING, struct filterbank, prefix,
           "files are PREFIXnnnn.fil, nnnn being the beam; with several bands PREFIXnnnn_bandN.fil" NAMES_HELP,
@@ -36,8 +36,8 @@ static const struct br_param params[] = {
     PARAM(INTS, struct filterbank, beams, "numbers of the beams to write; default all", .min = 0,
           .max = 1 << 20),
     PARAM(CHOICE, struct filterbank, values,
-          "of quantized beams: their levels as 8 bits, or the intensities they stand for as float32; default "
-          "levels, of 4 bits with scales intensity",
+          "for quantized beams: the levels as 8 bits, or the intensities that they stand for as float32; "
+          "default: levels, but intensity for 4 bits with scales",
           .choices = values_choices),
     PARAM(STRING, struct filterbank, source,
           "source_name of the header; default: the name of what the beam follows, or 'beam N'"),
@@ -52,10 +52,10 @@ static const struct br_param params[] = {
     PARAM(INT, struct filterbank, machine_id, "SIGPROC's number of the backend", .def = "0", .min = 0,
           .max = 100000),
     PARAM(REAL, struct filterbank, max_gap_s,
-          "lost frames are filled in with the mean; after a longer hole new files are begun (_part2)",
+          "longest hole that is filled with the mean; behind a longer one new files begin (_part2)",
           .def = "60", .min = 0, .max = 1e6, .unit = "s"),
     PARAM(BOOL, struct filterbank, overwrite,
-          "replace earlier files of this directory and prefix, rather than refuse", .def = "false"),
+          "replace earlier files of this directory and prefix instead of refusing to start", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {

@@ -11,23 +11,26 @@
 
 static const struct br_param params[] = {
     PARAM(INTS, struct flag, bad_inputs,
-          "inputs that are not used, but go on being measured: numbers pol x dishes + dish", .min = 0,
-          .max = 8191),
+          "inputs that are not used but still measured: numbers pol x dishes + dish", .min = 0, .max = 8191),
     PARAM(PATH, struct flag, bad_inputs_file,
-          "HDF5 file with /bad_inputs integer [pol][dish] instead: not 0: bad"),
+          "instead: HDF5 file with /bad_inputs integer [pol][dish]; not 0: bad"),
     PARAM(INT, struct flag, block,
-          "over which spectral kurtosis is averaged over all inputs; begins at multiples of it", .def = "256",
-          .min = 16, .max = 1 << 24, .unit = "base samples"),
+          "samples in a block, for the spectral kurtosis of all inputs together; blocks begin at multiples "
+          "of it",
+          .def = "256", .min = 16, .max = 1 << 24, .unit = "base samples"),
     PARAM(INT, struct flag, long_block,
-          "blocks over which each input is looked at alone; what goes out in one frame", .def = "32",
+          "blocks over which each input is judged by itself; an output frame has this many", .def = "32",
           .min = 1, .max = 65535),
     PARAM(REALS, struct flag, threshold_sigma,
-          "how far kurtosis may be off: of the average over inputs, and of an input alone; one number or "
-          "two. Noise passes it as often as a normal deviate does",
+          "limits of the kurtosis, for the average over inputs and for a single input; one number or two. "
+          "Noise exceeds them as often as a normal deviate does",
           .def = "[5, 5]", .min = 1, .max = 100, .min_count = 1, .max_count = 2),
     PARAM(REALS, struct flag, power,
-          "limits of an input's mean |E|^2, [least, most]: between them int4 noise is known",
+          "limits of an input's mean |E|^2, [least, most], between which the kurtosis of int4 noise is known",
           .def = "[2, 50]", .min = 1, .max = 76, .min_count = 2, .max_count = 2),
+    PARAM(INT, struct flag, least_level,
+          "of the F-engine: -8, or -7 where its levels are -7 to 7. Kurtosis of strong noise depends on it",
+          .def = "-8", .min = -8, .max = -7),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
@@ -43,6 +46,7 @@ static struct br_flag_params plan_params(struct br_stage *stage, const struct fl
                                    .ninputs = flag->ninputs,
                                    .block = (size_t)flag->block / in->zone[0].downsample,
                                    .nblocks = (size_t)flag->long_block,
+                                   .least_level = (int)flag->least_level,
                                    .cuda = flag->cuda,
                                    .parallel = br_stage_parallel_loop(stage)};
 }
@@ -109,6 +113,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     const struct flag *flag = self;
     struct br_flag_params p = plan_params(stage, flag);
     br_stage_uploads_memory(stage, upload_bytes(stage, flag), m);
+    m->host += br_flag_cells_bytes(&p);
     if (br_stage_device(stage) >= 0) {
         m->device += br_flag_device_bytes(&p);
         m->locked += br_flag_result_bytes(&p);

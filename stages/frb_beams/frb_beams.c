@@ -48,25 +48,24 @@ static const char *const incoherents[] = {"none", "append", "subtract", NULL};
 
 static const struct br_param steer_params[] = {
     PARAM(INT, struct steer_param, sample,
-          "the beams point there from the first output sample on that begins at or after this one",
+          "these directions apply from the first output sample that begins at or after this one",
           .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
     BR_BEAMS_PARAM(struct steer_param, beams, true,
-                   "as many beams as before, on a grid of the same shape if they were"),
+                   "as many beams as before; beams on a grid stay on a grid of the same shape"),
     {0},
 };
 
 static const struct br_param params[] = {
     BR_BEAMS_PARAM(struct frb_beams, beams, true, "where the beams point"),
     PARAM(MAPS, struct frb_beams, steer,
-          "list of {sample, beams} in order of time: where the beams point later on", .fields = steer_params,
+          "list of {sample, beams} in order of time: later directions of the beams", .fields = steer_params,
           .size = sizeof(struct steer_param)),
     PARAM(CHOICE, struct frb_beams, precision,
-          "of weights and products on a GPU; float32 takes 15 to 20 times as long, for a grid of beams "
-          "more. On the CPU it is "
-          "always float32",
+          "precision of weights and products on a GPU; float32 takes 15 to 20 times as long, and more for a "
+          "grid of beams. The CPU always uses float32",
           .choices = precisions, .def = "float16"),
     PARAM(CHOICE, struct frb_beams, incoherent,
-          "the sum over all inputs of |E|^2: one beam more, behind the others, or subtracted from all beams",
+          "the sum over all inputs of |E|^2: appended as one more beam, or subtracted from all beams",
           .choices = incoherents, .def = "none"),
     {0},
 };

@@ -26,8 +26,8 @@ static const struct br_param params[] = {
     PARAM(REAL, struct frb_grid, threshold, "outputs with a smaller fraction of valid input are masked",
           .def = "0.5", .min = 0, .max = 1),
     PARAM(INT, struct frb_grid, headroom,
-          "room for gains that are updated to larger ones: the scale is so many powers of two above what "
-          "the first ones need",
+          "room for updates to larger gains: the scale is this many powers of two above the one that the "
+          "first gains need",
           .def = "0", .min = 0, .max = 16, .unit = "powers of two"),
     PARAM(INT, struct frb_grid, frame, "length of an output frame; 0 chooses one near the input's",
           .def = "0", .min = 0, .max = 1 << 20, .unit = "output samples"),

@@ -15,10 +15,10 @@
 static const struct br_param burst_fields[] = {
     BR_TOWARDS_PARAMS,
     PARAM(STRING, struct inject_burst, id, "name of the event in the ledger", .required = true),
-    PARAM(
-        INT, struct inject_burst, sample,
-        "when its maximum, before scattering, arrives at at_mhz; at no frequency may it have passed already",
-        .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
+    PARAM(INT, struct inject_burst, sample,
+          "when its maximum (before scattering) arrives at at_mhz; it must lie in the future at all "
+          "frequencies",
+          .required = true, .min = 0, .max = (double)(1LL << 52), .unit = "base samples"),
     PARAM(INT, struct inject_burst, beam, "instead of a direction: towards this beam of the pipeline",
           .def = "-1", .min = -1, .max = 1 << 20),
     BURST(dm, "dispersion measure; the delay is dm / 2.41e-4 / f^2 seconds, f in MHz", .required = true,
@@ -29,11 +29,10 @@ static const struct br_param burst_fields[] = {
           .max = 10, .unit = "s"),
     BURST(fluence_s, "fluence at at_mhz: power in one input over the mean noise of the inputs, integrated",
           .min = 1e-12, .max = 1e3, .unit = "s"),
-    BURST(snr, "instead: S/N that the beam nearest to it has if no input is missing", .min = 1e-3,
-          .max = 1e6),
+    BURST(snr, "instead: S/N in the beam nearest to it if no input is missing", .min = 1e-3, .max = 1e6),
     BURST(index, "spectral index of the fluence", .def = "0", .min = -20, .max = 20),
     BURST(at_mhz,
-          "the frequency that sample, fluence and scattering speak of; 0: the centre of the highest channel",
+          "the frequency to which sample, fluence and scattering refer; 0: the centre of the highest channel",
           .def = "0", .min = 0, .max = 1e6, .unit = "MHz"),
     {0},
 };
@@ -42,7 +41,7 @@ static const struct br_param burst_fields[] = {
 static const struct br_param towards_fields[] = {BR_TOWARDS_PARAMS, {0}};
 static const struct br_param schedule_fields[] = {
     PARAM(REAL, struct inject_schedule, per_hour,
-          "bursts in an hour: one in each 1 / per_hour of it, at random", .required = true, .min = 1e-3,
+          "bursts in an hour: one at a random time in each 1 / per_hour of it", .required = true, .min = 1e-3,
           .max = 1e7),
     PARAM(INT, struct inject_schedule, seed, "chooses the events: the same on every node that has it",
           .def = "0", .min = 0, .max = 9e15),
@@ -51,7 +50,8 @@ static const struct br_param schedule_fields[] = {
     PARAM(MAPS, struct inject_schedule, towards, "instead of beams: directions to choose from",
           .fields = towards_fields, .size = sizeof(struct br_towards), .max_count = 10000),
     PARAM(REAL, struct inject_schedule, radius,
-          "how far from there they may be; where there are neither beams nor directions: from the zenith",
+          "largest distance from these directions, or from the zenith if there are neither beams nor "
+          "directions",
           .def = "0", .min = 0, .max = 1, .unit = "direction cosine"),
     RANGE(snr, "[least, most] of the S/N, as in bursts", .def = "[10, 50]", .min = 1e-3, .max = 1e6),
     RANGE(dm, "[least, most]", .required = true, .min = 0, .max = 1e5, .unit = "pc cm^-3"),
@@ -61,20 +61,19 @@ static const struct br_param schedule_fields[] = {
     {0},
 };
 static const struct br_param params[] = {
-    PARAM(PATH, struct inject, ledger, "where every event is written, a line of JSON; an earlier one goes on",
-          .required = true),
+    PARAM(PATH, struct inject, ledger,
+          "file with a line of JSON for every event; an earlier ledger is continued", .required = true),
     PARAM(
         MAPS, struct inject, bursts,
         "list of {id, sample, one of xy, azel, radec, name and beam, dm, width_s, scattering_s, fluence_s or "
         "snr, index, at_mhz}; an id that the ledger has is not injected again",
         .fields = burst_fields, .size = sizeof(struct inject_burst), .max_count = 10000),
     PARAM(MAP, struct inject, schedule,
-          "bursts at random; where a range is positive, its logarithm is uniform", .fields = schedule_fields,
-          .size = sizeof(struct inject_schedule)),
-    BR_PARAM(
-        "gains", BR_P_PATH, struct inject, gains_file,
-        "the file that stages behind have as `gains`: HDF5, /gain complex64 [freq][pol][dish]; a burst comes "
-        "as it would from the sky, divided by them; 0: input not used. Default: all are 1"),
+          "random bursts; values of a positive range are uniform in their logarithm",
+          .fields = schedule_fields, .size = sizeof(struct inject_schedule)),
+    BR_PARAM("gains", BR_P_PATH, struct inject, gains_file,
+             "the file that later stages have as `gains`: HDF5, /gain complex64 [freq][pol][dish]; bursts "
+             "are divided by them, as if they came from the sky; 0: input not used. Default: all are 1"),
     PARAM(INT, struct inject, seed, "chooses the noise of the bursts and of the rounding", .def = "0",
           .min = 0, .max = 9e15),
     {0},

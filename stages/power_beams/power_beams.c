@@ -39,8 +39,7 @@ static const struct br_param params[] = {
           "base samples in one output sample; a multiple of those of an input sample", .required = true,
           .min = 1, .max = 1 << 24, .unit = "base samples"),
     PARAM(CHOICE, struct power_beams, incoherent,
-          "the sum over all inputs of |A|^2 |E|^2: one beam more, behind the others, or subtracted from all "
-          "beams",
+          "the sum over all inputs of |A|^2 |E|^2: appended as one more beam, or subtracted from all beams",
           .choices = incoherents, .def = "none"),
     PARAM(REAL, struct power_beams, threshold, "outputs with a smaller fraction of valid input are masked",
           .def = "0.5", .min = 0, .max = 1),

@@ -13,7 +13,7 @@ struct python_params {
 
 #define PYTHON_PARAMS                                                                                        \
     PARAM(PATH, struct python_params, script,                                                                \
-          "file that defines the class; default: the Python program that runs the pipeline does"),           \
+          "file that defines the class; default: the Python program that runs the pipeline defines it"),     \
         BR_PARAM("class", BR_P_STRING, struct python_params, class_name,                                     \
                  "its name; default: the only one of the script"),                                           \
         PARAM(REAL, struct python_params, timeout_s,                                                         \

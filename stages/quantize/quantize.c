@@ -51,13 +51,12 @@ static const struct br_param params[] = {
           "127 / (6 + 650 / sqrt(channels)), 1.5 to 8",
           .min = 1e-3, .max = 1000),
     PARAM(CHOICE, struct quantize, statistics,
-          "what the levels of a block refer to: mean and deviation as the blocks before it have them "
-          "(slow), so that a burst stays what it is, or its own (block)",
+          "mean and deviation to which a block's levels refer: those of earlier blocks (slow), so that "
+          "bursts keep their shape, or its own (block)",
           .choices = statistics_choices, .def = "slow"),
     PARAM(REAL, struct quantize, calibration_s,
-          "time over which slow statistics follow mean and deviation; default 1.5 s, at least 1536 steps "
-          "and 16 blocks",
-          .unit = "s", .min = 1e-9, .max = 1e6),
+          "time constant of slow statistics; default 1.5 s, at least 1536 steps and 16 blocks", .unit = "s",
+          .min = 1e-9, .max = 1e6),
     PARAM(CHOICE, struct quantize, fuse, "has no effect; accepted for pipeline files of earlier versions",
           .choices = fuse_choices, .def = "auto"),
     {0},

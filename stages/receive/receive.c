@@ -21,32 +21,32 @@ static const struct br_param range_fields[] = {
     {0},
 };
 static const struct br_param params[] = {
-    PARAM(CHOICE, struct receive, format, "what the senders speak", .required = true,
+    PARAM(CHOICE, struct receive, format, "protocol of the senders", .required = true,
           .choices = format_choices),
     PARAM(STRING, struct receive, address,
           "where to listen: host:port, or *:port for all addresses of this machine; chime-l0: may be a "
           "multicast group",
           .required = true),
     PARAM(REAL, struct receive, hold_s,
-          "when nothing comes for so long, what is there is handed on, complete or not", .def = "2",
+          "when no data have arrived for this long, open frames are published, complete or not", .def = "2",
           .min = 0.01, .max = 1e6, .unit = "s"),
-    PARAM(REAL, struct receive, idle_s, "end when nothing came for so long; 0: never", .def = "0", .min = 0,
-          .max = 1e6, .unit = "s"),
+    PARAM(REAL, struct receive, idle_s, "end when no data have arrived for this long; 0: never", .def = "0",
+          .min = 0, .max = 1e6, .unit = "s"),
     PARAM(BOOL, struct receive, until_closed, "end when the last sender has closed its connection",
           .def = "false", .formats = "frb-node kotekan"),
     PARAM(INT, struct receive, window,
-          "how far data may be ahead of what has not arrived before that counts as missing", .def = "16",
+          "how far data may be ahead of frames that are not complete before these are published", .def = "16",
           .min = 2, .max = 4096, .unit = "frames"),
     PARAM(REAL, struct receive, handshake_s,
-          "a sender is closed that has not sent its handshake (frb-node: the document, kotekan: the first "
-          "frame's metadata) so long after it began, or is silent for so long within a message; a message "
-          "may take 60 times as long",
+          "closes a sender whose handshake (frb-node: the document, kotekan: the first frame's metadata) "
+          "takes longer than this, or that is silent for this long within a message; a whole message may "
+          "take 60 times as long",
           .def = "10", .min = 0.1, .max = 1e6, .unit = "s", .formats = "frb-node kotekan"),
     PARAM(PATH, struct receive, document,
           "YAML file with the document that senders must agree with, and all channels to "
           "receive; packetize writes it",
           .formats = "frb-node"),
-    PARAM(MAP, struct receive, beams, "ids of the beams to receive", .fields = range_fields,
+    PARAM(MAP, struct receive, beams, "beams to receive", .fields = range_fields,
           .size = sizeof(struct range_param), .formats = "chime-l0"),
     PARAM(MAP, struct receive, channels, "coarse channels to receive, 0 at 800 MHz", .fields = range_fields,
           .size = sizeof(struct range_param), .formats = "chime-l0"),
@@ -61,10 +61,9 @@ static const struct br_param params[] = {
     PARAM(STRING, struct receive, multicast_interface,
           "address of this machine on whose network the multicast group is joined", .formats = "chime-l0"),
     PARAM(INT, struct receive, frame_samples,
-          "base samples per frame of the output, whatever the sender's frames are", .def = "2048", .min = 1,
+          "base samples of an output frame, whatever the sender's frames are", .def = "2048", .min = 1,
           .max = 1 << 30, .unit = "base samples", .formats = "kotekan"),
-    PARAM(STRING, struct receive, coding, "int4x2 or chime, over what the metadata says",
-          .formats = "kotekan"),
+    PARAM(STRING, struct receive, coding, "int4x2 or chime; overrides the metadata", .formats = "kotekan"),
     PARAM(CHOICE, struct receive, array,
           "what the frames hold: the field E[time][freq][pol][dish], the voltages "
           "[beam][freq][pol][time] or intensities "
@@ -77,7 +76,7 @@ static const struct br_param params[] = {
           .max = 128, .formats = "kotekan"),
     PARAM(INT, struct receive, downsample, "samples of the F-engine in a time step; 0: as many as `factor`",
           .def = "0", .min = 0, .max = 1 << 20, .unit = "base samples", .formats = "kotekan"),
-    PARAM(INT, struct receive, max_frame_bytes, "the largest frame that is believed", .def = "1073741824",
+    PARAM(INT, struct receive, max_frame_bytes, "the largest frame that is accepted", .def = "1073741824",
           .min = 1, .max = 1e12, .unit = "bytes", .formats = "kotekan"),
     {0},
 };

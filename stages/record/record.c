@@ -23,23 +23,23 @@ struct record {
 static const char *const formats[] = {"dada", "kotekan", "guppi", "chime", "vdif", "sources", NULL};
 static const char *const codings[] = {"int4p4chime", "int4p4", NULL};
 static const struct br_param params[] = {
-    PARAM(PATH, struct record, directory, "where the files go; made if it is not there" NAMES_HELP,
+    PARAM(PATH, struct record, directory, "folder for the files; created if it does not exist" NAMES_HELP,
           .def = "."),
     PARAM(STRING, struct record, prefix,
           "start of the file names: PREFIX_000000.dada, PREFIX_000001.dada, ..." NAMES_HELP,
           .required = true),
     PARAM(CHOICE, struct record, format,
-          "format of the files; all but dada and kotekan take the electric field only (vdif: beams of it as "
-          "well), and cannot say everything",
+          "format of the files; formats other than dada and kotekan take only the electric field (vdif also "
+          "voltage beams), and cannot express everything",
           .def = "dada", .choices = formats),
-    PARAM(BOOL, struct record, lossy,
-          "write in another format even what it cannot say, with a warning, rather than refuse",
+    PARAM(BOOL, struct record, lossy, "write even if the format cannot express everything, with a warning",
           .def = "false"),
     PARAM(CHOICE, struct record, coding,
-          "kotekan: of the electric field; int4p4chime is what kotekan's GPU stages take, int4p4 ours",
+          "kotekan: coding of the electric field: int4p4chime for kotekan's GPU stages, or int4p4, that of "
+          "beamring",
           .def = "int4p4chime", .choices = codings),
     PARAM(INT, struct record, file_bytes,
-          "data after which a new DADA file is begun, at the end of a frame; 0: never", .def = "17179869184",
+          "size at which a new DADA file begins, at the end of a frame; 0: never", .def = "17179869184",
           .min = 0, .max = 1e18, .unit = "bytes"),
     PARAM(INT, struct record, vdif_samples,
           "vdif: samples in a VDIF frame, which is valid or missing as a whole; 0: as few as VDIF allows",
@@ -47,7 +47,8 @@ static const struct br_param params[] = {
     PARAM(STRING, struct record, vdif_station,
           "vdif: id of the station, two characters or a number below 65536; default: 0"),
     PARAM(BOOL, struct record, overwrite,
-          "replace an earlier recording of this directory and prefix, rather than refuse", .def = "false"),
+          "replace an earlier recording of this directory and prefix instead of refusing to start",
+          .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "any stream"}, {0}};

@@ -36,25 +36,25 @@ static const struct br_param params[] = {
     PARAM(CHOICE, struct replay, format, "format of the files; auto looks at the first one", .def = "auto",
           .choices = format_names),
     PARAM(CHOICE, struct replay, coding,
-          "coding of a byte of the electric field where the file does not say it (else int4x2), as `stream: "
-          "coding`",
+          "coding of a byte of the electric field if the file does not state it (default int4x2), as "
+          "`stream: coding`",
           .choices = codings),
     PARAM(INT, struct replay, frame_samples,
-          "samples in a frame; 0: those of the recording, or what makes about 1 MiB (GUPPI RAW: 2 or 4; "
-          "chunks of CHIME: up to 8)",
+          "samples in a frame; 0: as in the recording, or about 1 MiB (GUPPI RAW: 2 or 4; chunks of CHIME: "
+          "up to 8)",
           .min = 0, .max = 1 << 30, .def = "0", .unit = "base samples"),
     PARAM(INT, struct replay, loop, "how often the recording is played; 0: until interrupted", .def = "1",
           .min = 0, .max = 1e9),
     PARAM(INT, struct replay, readers,
-          "of the pipeline's threads those that read at the same time; 0: half of them, 2 to 8; all with "
-          "`direct`; up to 16 where frames go straight to a GPU",
+          "how many of the pipeline's threads read; 0: half of them, 2 to 8; all with `direct`; up to 16 if "
+          "frames go straight to a GPU",
           .def = "0", .min = 0, .max = 64, .unit = "threads"),
     PARAM(BOOL, struct replay, direct,
-          "DADA: read past the system's page cache (O_DIRECT), for files that are larger than memory; "
-          "where the file system cannot, as without",
+          "DADA: bypass the page cache (O_DIRECT), for files larger than memory; has no effect where the "
+          "file system cannot",
           .def = "false"),
     PARAM(BOOL, struct replay, realtime,
-          "hand frames on when their last sample would have been taken, rather than as fast as possible",
+          "publish frames when their last sample would have been taken, not as fast as possible",
           .def = "false"),
     PARAM(INTS, struct replay, threads,
           "VDIF thread ids in the order [pol][dish], dish fastest, or [band][pol][dish] where threads are "
@@ -69,18 +69,18 @@ static const struct br_param params[] = {
           "the bands, in the order in which they are joined; where all files have the same band, of its "
           "channels; default: all"),
     PARAM(REAL, struct replay, max_gap_s,
-          "longest gap that is filled with missing samples; a longer one is taken for a corrupt time",
+          "longest gap that is filled with missing samples; a longer one counts as a corrupt time",
           .def = "60", .min = 0, .max = 1e9, .unit = "s"),
     PARAM(STRING, struct replay, packet,
-          "pcap: what the packets are, a description by name (chord-crs, ...) or its path"),
+          "pcap: the packets: a description by name (chord-crs, ...) or its path"),
     PARAM(INTS, struct replay, sources,
           "pcap: ids of the senders in the order of the inputs; default: the description's", .min = 0,
           .max = PACKET_MAX_IDS - 1),
     PARAM(INTS, struct replay, streams, "pcap: ids of the streams; default: the description's", .min = 0,
           .max = PACKET_MAX_IDS - 1),
-    PARAM(CHOICE, struct replay, values, "pcap: coding of a nibble, over what the description says",
+    PARAM(CHOICE, struct replay, values, "pcap: coding of a nibble; overrides the description",
           .choices = packet_values),
-    PARAM(CHOICE, struct replay, real, "pcap: which nibble is the real part, over what the description says",
+    PARAM(CHOICE, struct replay, real, "pcap: which nibble is the real part; overrides the description",
           .choices = packet_real),
     PARAM(STRING, struct replay, start_utc,
           "pcap: when the first packets were sent, 2026-11-23-12:00:00, to a quarter of the time after which "

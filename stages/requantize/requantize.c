@@ -57,14 +57,14 @@ static const struct br_param params[] = {
           "4-bit levels per 8-bit level: one number, or one for each [channel][polarisation]; default: "
           "measured",
           .min = 1e-9, .max = 1e9),
-    PARAM(REAL, struct requantize, rms, "where scales are measured: rms of each component behind them",
-          .def = "2.5", .min = 0.1, .max = 7, .unit = "levels"),
+    PARAM(REAL, struct requantize, rms, "rms of each output component, if scales are measured", .def = "2.5",
+          .min = 0.1, .max = 7, .unit = "levels"),
     PARAM(INT, struct requantize, measure,
-          "samples from the start of the stream on by which scales are measured; they are held in memory "
-          "until then",
+          "samples at the start of the stream from which scales are measured; the stage holds them in memory "
+          "meanwhile",
           .def = "4096", .min = 1, .max = 1 << 24, .unit = "samples"),
     PARAM(PATH, struct requantize, save, "write the scales into this file, as the YAML that `scale` takes"),
-    PARAM(BOOL, struct requantize, overwrite, "replace what is in the file of `save`", .def = "false"),
+    PARAM(BOOL, struct requantize, overwrite, "replace an earlier file of `save`", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int8x2 (replay of GUPPI RAW)"},

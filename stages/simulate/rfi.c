@@ -13,16 +13,16 @@
           "power while it is on, over the noise of an input; the mean of all dishes", .required = true,      \
           .min = -100, .max = 100, .unit = "dB"),                                                            \
         PARAM(REAL, STRUCT, east_m,                                                                          \
-              "where the transmitter is, at height 0; (0, 0) is the grid's cell (0, 0)", .required = true,   \
-              .min = -1e7, .max = 1e7, .unit = "m"),                                                         \
+              "position of the transmitter, at height 0; (0, 0) is the grid's cell (0, 0)",                  \
+              .required = true, .min = -1e7, .max = 1e7, .unit = "m"),                                       \
         PARAM(REAL, STRUCT, north_m, "the same to the north", .required = true, .min = -1e7, .max = 1e7,     \
               .unit = "m")
 
 const struct br_param rfi_carrier_params[] = {
     PARAM(REAL, struct rfi_carrier, freq_mhz, "its frequency, within a channel", .required = true, .min = 0,
           .max = 1e6, .unit = "MHz"),
-    PARAM(REAL, struct rfi_carrier, duty, "the part of each period in which it is on", .def = "1", .min = 0,
-          .max = 1),
+    PARAM(REAL, struct rfi_carrier, duty, "the fraction of each period in which it is on", .def = "1",
+          .min = 0, .max = 1),
     PARAM(REAL, struct rfi_carrier, period_s, "from pulse to pulse; each pulse has a phase of its own",
           .def = "1", .min = 1e-9, .max = 1e9, .unit = "s"),
     PARAM(REAL, struct rfi_carrier, start_s, "when the first pulse begins, after the start of the simulation",

@@ -74,7 +74,7 @@ struct simulate {
 };
 
 static const struct br_param span_params[] = {
-    PARAM(INT, struct span_param, first, "where the span begins, counted from the start of the simulation",
+    PARAM(INT, struct span_param, first, "start of the span, counted from the start of the simulation",
           .required = true, .min = 0, .max = 1e15, .unit = "samples"),
     PARAM(INT, struct span_param, count, "length of the span", .required = true, .min = 1, .max = 1e15,
           .unit = "samples"),
@@ -96,7 +96,7 @@ static const struct br_param burst_params[] = {
           "when its maximum arrives at the frequency at_mhz, after the start of the simulation",
           .required = true, .min = -1e6, .max = 1e9, .unit = "s"),
     PARAM(REAL, struct burst_param, at_mhz,
-          "the frequency that arrival_s speaks of; 0: the centre of the highest channel", .def = "0",
+          "the frequency to which arrival_s refers; 0: the centre of the highest channel", .def = "0",
           .min = 0, .max = 1e6, .unit = "MHz"),
     PARAM(REAL, struct burst_param, width_s, "full width at half maximum of its Gaussian profile",
           .required = true, .min = 1e-9, .max = 1e3, .unit = "s"),
@@ -128,7 +128,7 @@ static const struct br_param params[] = {
     BR_PARAM("drifts", BR_P_PATH, struct simulate, drifts_file,
              "rates at which the receivers' phases drift: HDF5, /drift [pol][dish] in radians per second"),
     PARAM(BOOL, struct simulate, realtime,
-          "hand frames on when their last sample would have been taken, rather than as fast as possible",
+          "publish frames when their last sample would have been taken, not as fast as possible",
           .def = "false"),
     PARAM(REAL, struct simulate, drift_rms,
           "instead of `drifts`: rates drawn by `seed`, normally distributed with this rms", .def = "0",

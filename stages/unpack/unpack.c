@@ -40,20 +40,19 @@ static const struct br_param params[] = {
           "polarisations; default: as the packets say, or inputs / dishes of the telescope", .min = 1,
           .max = 64),
     PARAM(CHOICE, struct unpack, order,
-          "what the number of an input means (inputs are counted source after source, and in a source as its "
-          "packets have them): pol x dishes + dish, or dish x pols + pol",
+          "how inputs are numbered (source after source, and within a source in the order of its packets): "
+          "pol x dishes + dish, or dish x pols + pol",
           .def = "pol_dish", .choices = packet_orders),
     PARAM(INTS, struct unpack, positions,
-          "for each input pol x dishes + dish, over `order`; -1: it is not a dish and is left out; positions "
-          "that no input has are zero",
+          "for each input pol x dishes + dish; overrides `order`; -1: it is not a dish and is left out; "
+          "positions without an input are zero",
           .min = -1, .max = 1 << 24),
     PARAM(INT, struct unpack, sums,
-          "block of the sums of powers, the second output: a multiple of a packet's samples that divides "
-          "the frame",
+          "samples in a block of the second output (sums of powers): a multiple of a packet's samples that "
+          "divides the frame",
           .unit = "samples", .min = 1, .max = BR_UNPACK_MAX_SUM),
-    PARAM(INT, struct unpack, threads,
-          "on the CPU: of the pipeline's threads those that share a frame; 0: all", .def = "0", .min = 0,
-          .max = UNPACK_PLANS),
+    PARAM(INT, struct unpack, threads, "on the CPU: how many of the pipeline's threads share a frame; 0: all",
+          .def = "0", .min = 0, .max = UNPACK_PLANS),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "packets as they came (capture, replay of pcap)"}, {0}};

@@ -30,12 +30,12 @@ struct uvh5 {
 
 static const char *const orientations[] = {"unknown", "east", "north", NULL};
 static const struct br_param params[] = {
-    PARAM(PATH, struct uvh5, directory, "where the files go; it is made if there is none" NAMES_HELP,
+    PARAM(PATH, struct uvh5, directory, "folder for the files; created if it does not exist" NAMES_HELP,
           .def = "."),
     PARAM(STRING, struct uvh5, prefix, "files are PREFIX_NNNNNN.uvh5" NAMES_HELP, .def = "vis"),
     PARAM(INT, struct uvh5, integrations, "integrations in a file; 0: all in one", .def = "60", .min = 0,
           .max = 1e9),
-    PARAM(INT, struct uvh5, npol, "polarisations of a dish; 0: what the number of baselines tells",
+    PARAM(INT, struct uvh5, npol, "polarisations of a dish; 0: follows from the number of baselines",
           .def = "0", .min = 0, .max = 2),
     PARAM(CHOICE, struct uvh5, x_orientation,
           "where polarisation 0 (x) points; polarisation 1 (y) points the other way", .def = "unknown",
@@ -44,11 +44,11 @@ static const struct br_param params[] = {
           "height of the site above the ellipsoid; default: the telescope's height_m, or 0", .min = -1000,
           .max = 10000, .unit = "m"),
     PARAM(REAL, struct uvh5, ut1_utc_s,
-          "UT1 - UTC of the day (IERS); where it is given, sidereal times are written too", .min = -1,
-          .max = 1, .unit = "s"),
+          "UT1 - UTC of the day (IERS); if it is given, sidereal times are written too", .min = -1, .max = 1,
+          .unit = "s"),
     PARAM(STRING, struct uvh5, instrument, "the backend's name in the header", .def = "beamring"),
     PARAM(BOOL, struct uvh5, overwrite,
-          "replace earlier files of this directory and prefix, rather than refuse", .def = "false"),
+          "replace earlier files of this directory and prefix instead of refusing to start", .def = "false"),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "V[time][freq][baseline], int32x2 (correlate)"}, {0}};

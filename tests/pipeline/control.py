@@ -58,7 +58,7 @@ def test_endpoints():
 
 def test_a_slow_start():
     """While a stage starts the node answers, and says that it starts; a stop meanwhile holds; two signals end
-    a process whose start does not come back."""
+    a process whose start hangs."""
     slow = ENDLESS.replace("samples: 1", "start_waits: go, samples: 1")
     with node(slow, command="serve", starts=False) as n:
         go = os.path.join(n.directory, "go")
@@ -83,7 +83,7 @@ def test_a_slow_start():
         n.process.send_signal(2)
         n.wait_for_line("once more aborts")
         n.end(1, sign=2)
-        assert "t_source: error: start has not come back" in n.err, n.err
+        assert "t_source: error: start has not returned" in n.err, n.err
 
 
 def test_changes_are_logged():

@@ -55,6 +55,18 @@ def test_headers_and_statistics():
         assert len(stats) > 30 and stats - reasons <= guide, sorted(stats - reasons - guide)
 
 
+def test_statistics_are_json():
+    """Statistics are JSON whatever bytes a file's name has: here a recording fails in such a folder."""
+    with harness.scratch() as d:
+        harness.run(d, "stream: {sample_ns: 5120, epoch_ns: 0, freq_mhz: {first: 400, step: 0.2, count: 2}}\n"
+                    "telescope: {name: t, positions_m: [[0, 0, 0], [5, 0, 0]]}\npipeline:\n"
+                    "  - {stage: simulate, samples: 100000, out: e}\n"
+                    "  - {stage: record, in: e, directory: '${OUT}', prefix: p}\n", "--stats", "stats.json",
+                    status=1, env={"OUT": "a\udcffb\udcc0\udc80"}, file_bytes=65536)
+        failed = json.load(open(os.path.join(d, "stats.json"), encoding="utf-8"))["stages"][1]
+        assert "a?b??/p_000000.dada" in failed["error"] and "File too large" in failed["error"], failed
+
+
 def test_units():
     """A parameter whose name ends in a unit has it in its description, and so in every message about its
     range."""
@@ -88,4 +100,5 @@ def test_counters_of_receive():
 
 
 if __name__ == "__main__":
-    harness.main([test_units, test_headers_and_statistics, test_counters_of_receive])
+    harness.main([test_units, test_headers_and_statistics, test_statistics_are_json,
+                  test_counters_of_receive])

@@ -1,4 +1,4 @@
-"""Stages that never come back: named, left behind when the user asks twice, and nothing of what others took
+"""Stages that hang: they are named, and left behind when the user asks twice. Nothing that others took
 in is lost."""
 import json
 import os
@@ -47,14 +47,14 @@ def interrupt(process, times, before=0):
 def test_a_host_stage_hangs():
     with harness.scratch() as d:
         process = start(d, HANGS)
-        err = wait_for(process, "has not come back") + interrupt(process, 2)
+        err = wait_for(process, "has not returned") + interrupt(process, 2)
         out, rest = process.communicate(timeout=60)
         err += rest
         assert process.returncode == 1, (process.returncode, err)
-        assert err.count("stuck: warning: process has not come back for") == 1, err
-        assert "stuck: error: process has not come back for" in err and "second: " not in err, err
+        assert err.count("stuck: warning: process has not returned for") == 1, err
+        assert "stuck: error: process has not returned for" in err and "second: " not in err, err
         assert "balance: every sample is accounted for" in out, out
-        assert "4096 samples of 'bytes' are with 'stuck', which has not come back" in out, out
+        assert "and 'stuck', which hangs, holds 4096 samples of 'bytes'" in out, out
         stats = json.load(open(os.path.join(d, "stats.json")))
         assert stats["exit"] == 1 and stats["balanced"], stats
         readers = {r["stage"]: r for r in stats["queues"][0]["readers"]}
@@ -70,7 +70,7 @@ def test_a_third_interrupt_does_not_wait():
         assert len(took) < 10, took
         with harness.scratch() as d:
             process = start(d, HANGS)
-            wait_for(process, "has not come back")
+            wait_for(process, "has not returned")
             interrupt(process, 1)
             begin = time.time()
             interrupt(process, 2, before=1)

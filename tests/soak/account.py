@@ -177,6 +177,14 @@ def read_sources(run, directory, epoch_ns):
     return None
 
 
+def at_the_end(present, latest):
+    """[board][slot]: after the last packet of its board that was taken, within the last `latest` slots. One
+    thread of the F-engine may be so far behind another, and its packets come when the sockets are closed."""
+    n = present.shape[1]
+    taken_until = np.where(present.any(1), n - np.argmax(present[:, ::-1], 1), 0)
+    return np.arange(n) >= np.maximum(taken_until, n - latest)[:, None]
+
+
 def balance_of_slots(sent, processes, wrong):
     """Every slot of every board has one fate. Returns {fate: [board]}."""
     zero = lambda: np.zeros(boards.BOARDS, np.int64)
@@ -196,6 +204,7 @@ def balance_of_slots(sent, processes, wrong):
         run.invented = int((present & ~known).sum() + beyond.sum())
         run.taken = present.sum(1)
         run.lacking = ((state & boards.SENT) > 0) & ~present
+        run.unheard = int((run.lacking & at_the_end(present, sent.latest)).sum())
         fate["taken"] += (present & ((state & boards.SENT) > 0)).sum(1)
         fate["taken from a twin"] += (present & known & ~((state & boards.SENT) > 0)).sum(1)
         fate["lost in the node"] += run.lacking.sum(1)
@@ -212,7 +221,7 @@ def balance_of_slots(sent, processes, wrong):
 def balance_of_packets(soak, sent, processes, wrong):
     """The kernel between the F-engine and the node: all are exact."""
     last = {k: 0 for k in soak.udp}
-    unexplained = 0
+    unexplained, nobody = 0, soak.udp["OutDatagrams"] - soak.udp["InDatagrams"] - soak.udp["InErrors"]
     totals = {k: 0 for k in (*REASONS, "kernel", "died with the process", "accepted in a failed run")}
     for number, (process, after) in enumerate(zip(processes, soak.udp_at_ends)):
         got, kernel = (after[k] - last[k] for k in ("InDatagrams", "RcvbufErrors"))
@@ -251,7 +260,8 @@ def balance_of_packets(soak, sent, processes, wrong):
         totals["died with the process"] += died
         if died < 0 or (died and not killed):
             wrong.append(f"process {number}: the kernel gave it {got} packets, it has counted {seen}")
-        unexplained += max(0, lacking - reasons - kernel - (died if killed else 0))
+        unheard = sum(run.unheard for run in process if run.present is not None)
+        unexplained += max(0, lacking - reasons - kernel - (died if killed else 0) - min(unheard, nobody))
     udp = soak.udp
     if sent.packets - sent.count["failed"] != udp["OutDatagrams"]:
         wrong.append(f"the F-engine sent {sent.packets} packets, and the kernel {udp['OutDatagrams']}")

@@ -14,9 +14,9 @@ static const char usage[] =
     "DIRECTORY/PREFIX\n"
     "Writes the recording in the files IN as DIRECTORY/PREFIX_NNNNNNN.*; FORMAT is dada, kotekan, guppi, "
     "chime or vdif.\n"
-    "--stream says what the files do not: --stream 'sample_ns: 2560, epoch_ns: 0'. What FORMAT cannot say\n"
-    "is named, and nothing is written, unless --lossy is given. --coding is for kotekan: int4p4chime\n"
-    "(the default) or int4p4. --overwrite replaces an earlier recording of that name.\n";
+    "--stream supplies facts that the files lack: --stream 'sample_ns: 2560, epoch_ns: 0'. If FORMAT cannot\n"
+    "express a fact, convert names it and writes nothing, unless --lossy is given. --coding is for kotekan:\n"
+    "int4p4chime (the default) or int4p4. --overwrite replaces an earlier recording of that name.\n";
 
 /* The options of the command line. */
 struct conversion {

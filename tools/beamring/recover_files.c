@@ -1,5 +1,6 @@
 /* recover_files.c - filterbank files, and recordings of beams by way of such files. */
 #include "buffers/regular_file.h"
+#include "formats/sigproc/sigproc.h"
 #include "runtime/run/pipeline.h"
 #include "tools/beamring/commands.h"
 #include "tools/beamring/option_words.h"
@@ -14,48 +15,24 @@
 
 /* --- files --- */
 
-static bool read_text(FILE *file, char text[81])
-{
-    int32_t n;
-    if (fread(&n, sizeof n, 1, file) != 1 || n < 1 || n > 80 || fread(text, 1, (size_t)n, file) != (size_t)n)
-        return false;
-    text[n] = '\0';
-    return true;
-}
-
-/* Reads SIGPROC's header; false: it is none, or lacks what is needed. */
+/* Reads SIGPROC's header; false: it is corrupt, or lacks what is needed. */
 static bool read_header(struct recover_file *f, double *tstart)
 {
-    static const char *const integers[] = {"machine_id",    "telescope_id", "data_type", "barycentric",
-                                           "pulsarcentric", "nbits",        "nsamples",  "nchans",
-                                           "nifs",          "nbeams",       "ibeam",     NULL};
-    static const char *const texts[] = {"rawdatafile", "source_name", NULL};
-    char key[81], text[81];
-    int nifs = 1;
-    bool good = read_text(f->file, key) && strcmp(key, "HEADER_START") == 0;
-    while (good && (good = read_text(f->file, key)) && strcmp(key, "HEADER_END") != 0) {
-        double real = 0;
-        int32_t integer = 0;
-        bool whole = false, word = false;
-        for (int i = 0; integers[i] != NULL; i++) whole = whole || strcmp(key, integers[i]) == 0;
-        for (int i = 0; texts[i] != NULL; i++) word = word || strcmp(key, texts[i]) == 0;
-        if (word)
-            good = read_text(f->file, text);
-        else if (whole)
-            good = fread(&integer, sizeof integer, 1, f->file) == 1;
-        else
-            good = fread(&real, sizeof real, 1, f->file) == 1;
-        if (strcmp(key, "nbits") == 0) f->nbits = integer;
-        if (strcmp(key, "nchans") == 0) f->nchans = integer;
-        if (strcmp(key, "nifs") == 0) nifs = integer;
-        if (strcmp(key, "ibeam") == 0) f->beam = integer - 1;
-        if (strcmp(key, "fch1") == 0) f->fch1_mhz = real;
-        if (strcmp(key, "foff") == 0) f->foff_mhz = real;
-        if (strcmp(key, "tsamp") == 0) f->tsamp_s = real;
-        if (strcmp(key, "tstart") == 0) *tstart = real;
+    struct sigproc_value v = {.key = ""};
+    double nifs = 1;
+    enum sigproc_kind kind = sigproc_read(f->file, &v);
+    while (kind != SIGPROC_CORRUPT && (kind = sigproc_read(f->file, &v)) > SIGPROC_END) {
+        if (strcmp(v.key, "nbits") == 0) f->nbits = (int)v.number;
+        if (strcmp(v.key, "nchans") == 0) f->nchans = (int)v.number;
+        if (strcmp(v.key, "nifs") == 0) nifs = v.number;
+        if (strcmp(v.key, "ibeam") == 0) f->beam = (int)v.number - 1;
+        if (strcmp(v.key, "fch1") == 0) f->fch1_mhz = v.number;
+        if (strcmp(v.key, "foff") == 0) f->foff_mhz = v.number;
+        if (strcmp(v.key, "tsamp") == 0) f->tsamp_s = v.number;
+        if (strcmp(v.key, "tstart") == 0) *tstart = v.number;
     }
-    return good && nifs == 1 && (f->nbits == 8 || f->nbits == 32) && f->nchans > 0 && f->nchans < 1 << 24 &&
-           f->tsamp_s > 0 && f->foff_mhz != 0 && f->fch1_mhz > 0 &&
+    return kind == SIGPROC_END && nifs == 1 && (f->nbits == 8 || f->nbits == 32) && f->nchans > 0 &&
+           f->nchans < 1 << 24 && f->tsamp_s > 0 && f->foff_mhz != 0 && f->fch1_mhz > 0 &&
            f->fch1_mhz + f->foff_mhz * (f->nchans - 1) > 0;
 }
 
@@ -105,10 +82,9 @@ static int open_file(struct recover *r, const char *path, bool late)
 
 static bool is_filterbank(const char *path)
 {
-    char start[16] = "";
+    struct sigproc_value v;
     FILE *file = br_fopen_regular(path, NULL, NULL);
-    bool is = file != NULL && fread(start, 1, sizeof start, file) == sizeof start &&
-              memcmp(start + 4, "HEADER_START", 12) == 0;
+    bool is = file != NULL && sigproc_read(file, &v) == SIGPROC_START;
     if (file != NULL) fclose(file);
     return is;
 }

@@ -1,28 +1,31 @@
-/* Bursts on a GPU. A thread has 4 neighbouring dishes, which share a block of random bits; the last ones of a
- * line may be fewer. */
+/* add.cuh - bursts on a GPU. A thread has 4 neighbouring dishes (a group), which share a block of random
+ * bits. The last group of a line (a channel and polarisation) may have fewer.
+ *
+ * The kernels of a call run in this order: `measure` for the noise before bursts; `aim`, `sides` and `add`
+ * for the pieces of bursts. Samples are [time][line][dish], int4x2. */
 #ifndef BEAMRING_KERNELS_INJECT_GPU_ADD_CUH
 #define BEAMRING_KERNELS_INJECT_GPU_ADD_CUH
 
+#include "kernels/common/device.cuh"
 #include "kernels/inject/dither.h"
 
-namespace beamring
-{
-namespace inject
+namespace beamring::inject
 {
 
 constexpr unsigned THREADS = 128, WARP = 32, SIDE = INJECT_GONE - 1;
 
+/* The arguments of a launch. */
 struct work {
     const inject_tables *tables;
-    uint8_t *e; /* [samples][L][D] */
-    uint8_t *pack;
+    uint8_t *e;    /* [samples][L][D] */
+    uint8_t *pack; /* of each piece: its field, then its inputs, which `aim` replaces by factors */
     const br_inject_piece *pieces;
-    uint8_t *side;  /* [segment][4 * groups] */
-    uint8_t *carry; /* [L][D] */
+    uint8_t *side;  /* [segment of the call][4 * groups], see sides() */
+    uint8_t *carry; /* [L][D]: zeros at the end of a line's last piece, for the call that continues it */
     unsigned samples, L, D, groups;
 };
 
-/* The sums of a burst; see br_inject_sums. */
+/* Two of a burst's sums (br_inject_sums): `lost` of a piece's line, and `power` of all lines. */
 __device__ __forceinline__ unsigned long long *lost_of(const work &w, const br_inject_piece &piece)
 {
     return static_cast<unsigned long long *>(piece.sums) + 1 + static_cast<size_t>(piece.line) * w.D;
@@ -38,7 +41,8 @@ __device__ __forceinline__ inject_factor *factors_of(const work &w, const br_inj
     return reinterpret_cast<inject_factor *>(w.pack + piece.at + 8ull * piece.count);
 }
 
-/* Bytes of 4 dishes, `n` of which are there; the others are 0. */
+/* Load and store the bytes of a group of `n` dishes; dishes that the line lacks read as 0. WHOLE: D is a
+ * multiple of 4, so that all groups are whole and aligned. */
 template <bool WHOLE> __device__ __forceinline__ unsigned load(const uint8_t *e, unsigned n)
 {
     if (WHOLE) return *reinterpret_cast<const unsigned *>(e);
@@ -55,8 +59,8 @@ template <bool WHOLE> __device__ __forceinline__ void store(uint8_t *e, unsigned
         for (unsigned i = 0; i < n; i++) e[i] = static_cast<uint8_t>(word >> 8 * i);
 }
 
-/* Power of one input over the samples of a noise. Grid: inputs of a channel / THREADS, noises, eighths of the
- * samples. */
+/* Adds the power of each input over the samples of a noise. Grid: (inputs of a channel / THREADS, noises,
+ * eighths of the samples). */
 __global__ void measure(const br_inject_noise *noises, const uint8_t *e, unsigned L, unsigned D,
                         unsigned inputs)
 {
@@ -69,13 +73,13 @@ __global__ void measure(const br_inject_noise *noises, const uint8_t *e, unsigne
     unsigned sum = 0;
     for (unsigned t = from; t < to; t++) {
         unsigned byte = e[(static_cast<size_t>(noise.first) + t) * L * D + line];
-        int re = static_cast<int>(byte << 28) >> 28, im = static_cast<int>(byte << 24) >> 28;
+        int re = int4_re(byte), im = int4_im(byte);
         if (noise.used[t / 32] >> t % 32 & 1) sum += static_cast<unsigned>(re * re + im * im);
     }
     atomicAdd(power_of(noise.sums, L, D) + line, sum);
 }
 
-/* Makes factors of inputs. One warp for each piece. */
+/* Computes the factors of a piece from its inputs and their noise, in place. One warp for each piece. */
 __global__ void aim(work w, unsigned npieces)
 {
     unsigned number = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -106,7 +110,7 @@ __global__ void aim(work w, unsigned npieces)
     }
 }
 
-/* A segment of a piece, and the 4 dishes of a thread. */
+/* A segment of a piece, and the group of a thread. */
 struct place {
     br_inject_piece piece;
     unsigned segment, group, from, count, n; /* samples [from, from + count) of the piece; n dishes */
@@ -135,7 +139,8 @@ __device__ __forceinline__ uint8_t *side_of(const work &w, const place &p)
     return w.side + (static_cast<size_t>(p.piece.segment) + p.segment) * 4 * w.groups + 4 * p.group;
 }
 
-/* How many zeros lie directly before and after each segment, before any of it is changed. */
+/* Counts the zeros (up to SIDE) of each input directly before a segment, in the low nibble of its byte, and
+ * directly behind it, in the high one. Runs before any segment is changed. */
 template <bool WHOLE> __global__ void sides(work w)
 {
     place p = find(w);
@@ -161,6 +166,7 @@ template <bool WHOLE> __global__ void sides(work w)
     *reinterpret_cast<unsigned *>(side_of(w, p)) = result;
 }
 
+/* Adds the burst to a segment, except where an input's sample lies in a run of zeros: it had not arrived. */
 template <bool WHOLE> __global__ void __launch_bounds__(THREADS) add(work w)
 {
     place p = find(w);
@@ -175,7 +181,7 @@ template <bool WHOLE> __global__ void __launch_bounds__(THREADS) add(work w)
 #pragma unroll
         for (int i = 0; i < 4; i++) gone[i] |= static_cast<uint64_t>(zero >> 8 * i & 1) << (SIDE + k);
     }
-    if (piece.ends && p.from + p.count == piece.count) { /* for the call that goes on from here */
+    if (piece.ends && p.from + p.count == piece.count) { /* for the call that continues the line */
         uint8_t *carry = w.carry + static_cast<size_t>(piece.line) * w.D + 4 * p.group;
         for (unsigned i = 0; i < p.n; i++)
             carry[i] = static_cast<uint8_t>(
@@ -212,7 +218,6 @@ template <bool WHOLE> __global__ void __launch_bounds__(THREADS) add(work w)
     if (clipped > 0) atomicAdd(static_cast<unsigned long long *>(piece.sums), clipped);
 }
 
-} // namespace inject
-} // namespace beamring
+} // namespace beamring::inject
 
 #endif

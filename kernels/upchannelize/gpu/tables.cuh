@@ -1,5 +1,5 @@
-/* tables.cuh - what the tables of the filterbank's tensor-core kernels are made with, and what the host knows
- * of a kernel. */
+/* tables.cuh - helpers that compute the tables of the filterbank's tensor-core kernels, and a description of
+ * such a kernel for the host. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_TABLES_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_TABLES_CUH
 
@@ -13,27 +13,30 @@
 namespace
 {
 
-/* The tables, one after another; what a kernel has none of takes no room. */
+/* Where each table of a kernel begins, and the size of all, in bytes. A table that the kernel does not have
+ * takes no room. */
 struct tensor_tables {
-    size_t matrices, rules, taps, starts, bytes; /* offsets in bytes */
+    size_t matrices, rules, taps, starts, bytes;
 };
 
+/* A kernel. Each block of threads has a part of the row and a number of units of time. */
 struct tensor_variant {
-    /* for aligned data with nothing missing, and for any; NULL: wgmma_pfb_u16 (wgmma/zones.cuh), for several
-     * plans at once */
+    /* For aligned data with nothing missing, and for any data. NULL: wgmma_pfb_u16 (wgmma/zones.cuh), which
+     * serves several plans in one launch. */
     void (*kernel)(tensor_work), (*anywhere)(tensor_work);
-    int threads, span; /* of a block; samples of the row */
-    size_t shared;
-    int unit;   /* steps of a unit, of which a block has several */
-    int grain;  /* their number is a multiple of this */
-    int before; /* units before a block's first that it reads too */
-    int kept;   /* steps of history */
+    int threads, span; /* of a block: threads, samples of the row */
+    size_t shared;     /* bytes of shared memory */
+    int unit;          /* input steps of a unit */
+    int grain;         /* the number of a block's units is a multiple of this */
+    int before;        /* units before a block's first one that the block reads, too */
+    int kept;          /* input steps of history */
     tensor_tables (*places)(int U, int M);
     void (*fill)(uint8_t *table, const tensor_tables &at, const struct br_upchannelize *plan);
-    /* for aligned data with nothing missing, and with something; instead of the others, or NULL */
+    /* With TMA, for aligned data: with nothing missing, and with something missing. They replace the two
+     * kernels above; NULL: there are none. */
     void (*mapped)(mapped_work), (*mapped_missing)(mapped_work);
-    int sets;    /* in which it has a window's times: those that are 0, 1, ... modulo that */
-    int windows; /* that are copied at once */
+    int sets;    /* of `mapped`: the times of a window are sorted into sets, by time modulo this number */
+    int windows; /* of `mapped`: windows that one TMA load brings */
 };
 
 int lags_of(int U, int M)
@@ -60,7 +63,7 @@ double phase_of(int U, int u, int s)
     return 3.14159265358979323846 * (s * (U - 1 - 2 * u) % (2 * U)) / U;
 }
 
-/* The gain that the matrices have for a pair of fine channels. */
+/* The gain of a pair of fine channels in the matrices: the larger of the two. */
 double pair_gain(const struct br_upchannelize *plan, int u)
 {
     return fmax(fabs(plan->gain[u]), fabs(plan->gain[static_cast<int>(plan->U) - 1 - u]));
@@ -71,8 +74,8 @@ double from_half(unsigned half)
     return static_cast<double>(br_half_to_float(static_cast<uint16_t>(half)));
 }
 
-/* Elements come with a factor that makes good use of float16: sums are in units of 2^24 / factor to the
- * level. */
+/* The factor by which the matrices are scaled to use the range of float16. A level is a sum of 2^24 / factor
+ * units. */
 double matrix_factor(const struct br_upchannelize *plan)
 {
     double largest = largest_of(plan->window, plan->M * plan->U) * largest_of(plan->gain, plan->U),

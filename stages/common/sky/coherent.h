@@ -34,7 +34,8 @@ struct br_coherent {
     BR_PARAM("weights", BR_P_PATH, owner, coherent.weights_file,                                             \
              "HDF5 file with /weights int8 [freq or 1][pol][beam][dish][2] and /shift int32 [freq or "       \
              "1][pol][beam]"),                                                                               \
-        BR_BEAMS_PARAM(owner, coherent.beams, false, "where the beams point; the weights are computed"),     \
+        BR_BEAMS_PARAM(owner, coherent.beams, false,                                                         \
+                       "directions of the beams, from which the stage computes the weights"),                \
         BR_PARAM("gains", BR_P_PATH, owner, coherent.gains_file,                                             \
                  "HDF5 file with /gain complex64 [freq or 1][pol][dish], multiplied into weights computed "  \
                  "from beams")
@@ -42,8 +43,9 @@ struct br_coherent {
 /* And the one that those take whose output has integers. */
 #define BR_SHIFT_PARAM(owner)                                                                                \
     BR_PARAM("shift", BR_P_INT, owner, coherent.shift,                                                       \
-             "bits by which sums are shifted down, for all beams; -1: the file's, or what keeps the "        \
-             "rms of white input",                                                                           \
+             "bits by which sums are shifted down, for all beams; -1: those of the file, or the number "     \
+             "that keeps "                                                                                   \
+             "the rms of white input",                                                                       \
              .def = "-1", .min = -1, .max = 30)
 
 /* Expects int4x2 [time][freq][pol][dish] at input 0; makes the weights and the description of the beams in

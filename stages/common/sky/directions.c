@@ -24,26 +24,27 @@ const struct br_param br_beams_fields[] = {
     PARAM(REALS, struct br_beams_param, directions, "[[x, y], ...]: direction cosines along m and n",
           .group = 2, .min_count = 1, .max_count = MAX_BEAMS),
     PARAM(PATH, struct br_beams_param, file,
-          "HDF5 file with /beams float64 [beam][2], direction cosines along m and n, and where they move "
+          "HDF5 file with /beams float64 [beam][2], direction cosines along m and n, and for beams that move "
           "/rates float64 [beam][2]"),
     PARAM(REALS, struct br_beams_param, rates,
-          "[[x, y], ...]: how the beams move; one pair for all, or of `directions` one for each", .group = 2,
-          .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
+          "[[x, y], ...]: how fast the beams move; one pair for all, or with `directions` one for each",
+          .group = 2, .min_count = 1, .max_count = MAX_BEAMS, .unit = "direction cosines per second"),
     PARAM(MAPS, struct br_beams_param, towards,
-          "a list of directions, one for each beam, of any of these forms", .fields = towards_params,
+          "a list of directions, one for each beam, in any of these forms", .fields = towards_params,
           .size = sizeof(struct br_towards), .min_count = 1, .max_count = MAX_BEAMS),
     PARAM(MAP, struct br_beams_param, around, "centre of the grid, in place of `center`",
           .fields = towards_params, .size = sizeof(struct br_towards)),
     PARAM(BOOL, struct br_beams_param, follow,
-          "beams follow what is on the sky (radec, sun, moon); false: they stay where it is at reference_ns",
+          "beams follow sources on the sky (radec, sun, moon); false: they stay where the source is at "
+          "reference_ns",
           .def = "true"),
     PARAM(INT, struct br_beams_param, reference_ns,
-          "with rates, or with follow: false: Unix time at which the beams point where they are said to; -1: "
-          "sample 0 (rates only)",
+          "with rates, or with follow: false: Unix time to which the directions refer; -1: sample 0 (rates "
+          "only)",
           .def = "-1", .min = -1, .max = 9e18, .unit = "ns"),
     PARAM(REAL, struct br_beams_param, every_s,
-          "time after which directions of beams that move are made anew, those of its middle. Default: with "
-          "rates 1; for what is followed, so short that no phase is off by more than 1 degree",
+          "interval for which moving beams keep the direction of its middle. Default: with rates 1; for "
+          "followed sources, so short that no phase is off by more than 1 degree",
           .min = 1e-6, .max = 1e6, .unit = "s"),
     {0},
 };

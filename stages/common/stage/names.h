@@ -12,7 +12,7 @@
 #include "stages/common/stage/earlier.h"
 
 /* For the help text of the two parameters. */
-#define NAMES_HELP "; may hold {start}, {date} and {run}"
+#define NAMES_HELP "; may contain {start}, {date} and {run}"
 
 struct names {
     const char **name[2];     /* the stage's parameters: directory, prefix */

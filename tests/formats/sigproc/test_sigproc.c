@@ -1,5 +1,4 @@
-/* Headers of filterbank files, byte for byte by a parser of its own, and how channels are dealt out to files.
- */
+/* Headers of filterbank files, byte for byte by a separate parser, and how channels become files. */
 #include "formats/sigproc/sigproc.h"
 
 #include <math.h>
@@ -279,6 +278,38 @@ static void test_angles(void **state)
         assert_true(fabs(sigproc_angle(cases[i][0]) - cases[i][1]) < 1e-6);
 }
 
+/* Values of the first `length` bytes, added up; returns how the header ends. */
+static enum sigproc_kind read_all(uint8_t *bytes, size_t length, struct sigproc_value *v, double *sum)
+{
+    FILE *file = fmemopen(bytes, length, "rb");
+    *v = (struct sigproc_value){.key = "", .text = ""};
+    *sum = 0;
+    enum sigproc_kind kind = sigproc_read(file, v);
+    while (kind != SIGPROC_CORRUPT && (kind = sigproc_read(file, v)) > SIGPROC_END) *sum += v->number;
+    fclose(file);
+    return kind;
+}
+
+/* A header is read back; one that is cut off anywhere is corrupt, and names the last key. */
+static void test_reading(void **state)
+{
+    (void)state;
+    struct sigproc_header h = {
+        .rawdatafile = "a", .source_name = "b", .fch1_mhz = 800, .foff_mhz = -0.5, .nchans = 32, .nbits = 8};
+    struct sigproc_value v;
+    uint8_t bytes[SIGPROC_HEADER_MAX];
+    size_t length = sigproc_format(bytes, &h);
+    double sum;
+    assert_int_equal(read_all(bytes, length, &v, &sum), SIGPROC_END);
+    assert_true(sum == 1 + 32 + 8 + 800 - 0.5 + 1); /* data_type 1, nifs 1 */
+    assert_string_equal(v.text, "b");
+    for (size_t n = 1; n < length; n++) assert_int_equal(read_all(bytes, n, &v, &sum), SIGPROC_CORRUPT);
+    assert_string_equal(v.key, "nifs");
+    bytes[0] = 0; /* the length of HEADER_START */
+    assert_int_equal(read_all(bytes, length, &v, &sum), SIGPROC_CORRUPT);
+    assert_string_equal(v.key, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_holes_in_the_band),
         cmocka_unit_test(test_one_channel),
         cmocka_unit_test(test_header),
+        cmocka_unit_test(test_reading),
         cmocka_unit_test(test_times),
         cmocka_unit_test(test_angles),
     };

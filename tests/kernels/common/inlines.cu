@@ -137,17 +137,12 @@ template <typename A, typename B> struct conditional<false, A, B> {
 
 /* a: shape (64, ROW) bytes, b: shape (COLUMNS, ROW) bytes, c: shape (64, COLUMNS), all contiguous. */
 template <int COLUMNS, bool FLOAT, typename VALUE>
-__global__ void __launch_bounds__(128)
-    warpgroup(const uint8_t *a, const uint8_t *b, VALUE *c, bool from_registers, bool swizzled)
+__global__ void __launch_bounds__(128) warpgroup(const uint8_t *a, const uint8_t *b, VALUE *c, bool swizzled)
 {
 #if HOPPER
-    extern __shared__ __align__(1024) uint8_t shared[];
-    uint8_t *shared_a = shared, *shared_b = shared + 64 * ROW;
+    extern __shared__ __align__(1024) uint8_t shared_b[];
     unsigned lane = threadIdx.x;
     /* plainly: 8 core matrices of a row of them side by side, 128 bytes each */
-    for (unsigned i = lane; i < 64 * ROW; i += 128)
-        shared_a[swizzled ? br_wgmma_128_place(i / ROW, i % ROW)
-                          : br_wgmma_plain_place(i / ROW, i % ROW, 128, 1024)] = a[i];
     for (unsigned i = lane; i < COLUMNS * ROW; i += 128)
         shared_b[swizzled ? br_wgmma_128_place(i / ROW, i % ROW)
                           : br_wgmma_plain_place(i / ROW, i % ROW, 128, 1024)] = b[i];
@@ -176,54 +171,36 @@ __global__ void __launch_bounds__(128)
     unsigned on = swizzled ? 32 : 256;
     br_wgmma_swizzle how = swizzled ? BR_WGMMA_128 : BR_WGMMA_PLAIN;
     using product = typename conditional<FLOAT, wgmma_f16<COLUMNS>, wgmma_s8<COLUMNS>>::type;
-    if (from_registers) {
-        wgmma_hold(sums);
+    wgmma_hold(sums);
 #pragma unroll
-        for (unsigned step = 0; step < 4; step++) wgmma_hold(fragments[step]);
-        wgmma_fence();
+    for (unsigned step = 0; step < 4; step++) wgmma_hold(fragments[step]);
+    wgmma_fence();
 #pragma unroll
-        for (unsigned step = 0; step < 4; step++)
-            product::multiply(sums, fragments[step],
-                              br_wgmma_descriptor(shared_address(shared_b) + step * on, 128, 1024, how),
-                              true);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_hold(sums);
-    } else {
-        wgmma_hold(sums);
-        wgmma_fence();
-#pragma unroll
-        for (unsigned step = 0; step < 4; step++)
-            product::multiply(sums, br_wgmma_descriptor(shared_address(shared_a) + step * on, 128, 1024, how),
-                              br_wgmma_descriptor(shared_address(shared_b) + step * on, 128, 1024, how),
-                              true);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_hold(sums);
-    }
+    for (unsigned step = 0; step < 4; step++)
+        product::multiply(sums, fragments[step],
+                          br_wgmma_descriptor(shared_address(shared_b) + step * on, 128, 1024, how), true);
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_hold(sums);
 #pragma unroll
     for (unsigned r = 0; r < COLUMNS / 2; r++) {
         struct br_cell cell = br_wgmma_c(r, lane);
         c[cell.row * COLUMNS + cell.column] = sums[r];
     }
 #else
-    (void)a, (void)b, (void)c, (void)from_registers, (void)swizzled;
+    (void)a, (void)b, (void)c, (void)swizzled;
 #endif
 }
 
-template <int COLUMNS>
-int run_warpgroup(bool is_float, bool from_registers, bool swizzled, const void *a, const void *b, void *c)
+template <int COLUMNS> int run_warpgroup(bool is_float, bool swizzled, const void *a, const void *b, void *c)
 {
-    constexpr int BYTES = (64 + COLUMNS) * ROW;
+    constexpr int BYTES = COLUMNS * ROW;
     const uint8_t *x = static_cast<const uint8_t *>(a), *y = static_cast<const uint8_t *>(b);
-    if constexpr (COLUMNS == 16 || COLUMNS == 64 || COLUMNS == 128) {
+    if constexpr (COLUMNS == 64) {
         if (is_float)
-            warpgroup<COLUMNS, true, float>
-                <<<1, 128, BYTES>>>(x, y, static_cast<float *>(c), from_registers, swizzled);
+            warpgroup<COLUMNS, true, float><<<1, 128, BYTES>>>(x, y, static_cast<float *>(c), swizzled);
     }
-    if (!is_float)
-        warpgroup<COLUMNS, false, int>
-            <<<1, 128, BYTES>>>(x, y, static_cast<int *>(c), from_registers, swizzled);
+    if (!is_float) warpgroup<COLUMNS, false, int><<<1, 128, BYTES>>>(x, y, static_cast<int *>(c), swizzled);
     return finished();
 }
 
@@ -299,29 +276,20 @@ extern "C" int inlines_pivot(const uint32_t *x, float *start)
     return finished();
 }
 
-extern "C" int inlines_wgmma(int is_float, int columns, int from_registers, int swizzled, const void *a,
-                             const void *b, void *c)
+extern "C" int inlines_wgmma(int is_float, int columns, int swizzled, const void *a, const void *b, void *c)
 {
     if (!is_hopper()) return 1;
     switch (columns) {
-    case 8:
-        return run_warpgroup<8>(is_float, from_registers, swizzled, a, b, c);
-    case 16:
-        return run_warpgroup<16>(is_float, from_registers, swizzled, a, b, c);
     case 32:
-        return run_warpgroup<32>(is_float, from_registers, swizzled, a, b, c);
+        return run_warpgroup<32>(is_float, swizzled, a, b, c);
     case 48:
-        return run_warpgroup<48>(is_float, from_registers, swizzled, a, b, c);
+        return run_warpgroup<48>(is_float, swizzled, a, b, c);
     case 64:
-        return run_warpgroup<64>(is_float, from_registers, swizzled, a, b, c);
-    case 96:
-        return run_warpgroup<96>(is_float, from_registers, swizzled, a, b, c);
+        return run_warpgroup<64>(is_float, swizzled, a, b, c);
     case 128:
-        return run_warpgroup<128>(is_float, from_registers, swizzled, a, b, c);
+        return run_warpgroup<128>(is_float, swizzled, a, b, c);
     case 192:
-        return run_warpgroup<192>(is_float, from_registers, swizzled, a, b, c);
-    case 256:
-        return run_warpgroup<256>(is_float, from_registers, swizzled, a, b, c);
+        return run_warpgroup<192>(is_float, swizzled, a, b, c);
     default:
         return -1;
     }

@@ -33,12 +33,10 @@ int inlines_pivot(const uint32_t *x, float *start);
 
 /* wgmma, c (64 x columns) += a (64 x k) b (k x columns); a row-major, b column-major, k = 128 bytes (4
  * products one after the other).
- *   from_registers  a from registers, else from shared memory
- *   swizzled        shared memory in the 128-byte swizzle, else plainly
- *   columns         one that wgmma_s8 has; with float16 16, 64 or 128
+ *   swizzled  b in shared memory in the 128-byte swizzle, else plainly
+ *   columns   one that wgmma_s8 has; with float16 64
  * On other devices than sm_90 returns 1. */
-int inlines_wgmma(int is_float, int columns, int from_registers, int swizzled, const void *a, const void *b,
-                  void *c);
+int inlines_wgmma(int is_float, int columns, int swizzled, const void *a, const void *b, void *c);
 
 /* A box of 16 rows of 128 bytes at (x, y) of in [rows][row_bytes], by the accelerator with its swizzle to
  * shared memory, from there as it lies to seen [2048], and back to out at the same place (where neither

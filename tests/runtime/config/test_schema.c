@@ -161,7 +161,7 @@ static const struct {
 } mistakes[] = {
     {"flag: yes", "1:7: flag: 'yes' is neither; expected true or false; did you mean 'true'?"},
     {"flag: 0", "1:7: flag: '0' is neither; expected true or false; did you mean 'false'?"},
-    {"flag: \"true\"", "1:7: flag: 'true' is quoted, and so a text; expected true or false"},
+    {"flag: \"true\"", "1:7: flag: 'true' is in quotes, so it is a text; expected true or false"},
     {"flag: [true]", "1:7: flag: a list of 1 is not a single value; expected true or false"},
     {"whole: many",
      "1:8: whole: 'many' is not a whole number; expected a whole number from -10 to 100 samples"},
@@ -177,7 +177,7 @@ static const struct {
     {"whole: 010", "1:8: whole: '010' begins with 0, which some read as octal; expected a whole number "
                    "from -10 to 100 samples"},
     {"whole: '5'",
-     "1:8: whole: '5' is quoted, and so a text; expected a whole number from -10 to 100 samples"},
+     "1:8: whole: '5' is in quotes, so it is a text; expected a whole number from -10 to 100 samples"},
     {"whole: 99999999999999999999",
      "1:8: whole: '99999999999999999999' does not fit into 64 bits; expected a whole number "
      "from -10 to 100 samples"},

@@ -54,7 +54,7 @@ static void test_mistakes(void **state)
     REFUSED("pipeline:\n  - {stage: t_source, out: field}\n  - {stage: t_sink, in: feild}\n", 1,
             "test.yaml:3:25: ", "did you mean 'field'");
     REFUSED("pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_pass, in: a, out: b}\n", 1,
-            "test.yaml:3:33: ", "'b' is read by no stage");
+            "test.yaml:3:33: ", "no stage reads queue 'b'");
     REFUSED(
         "pipeline:\n  - {stage: t_source, out: a}\n  - {stage: t_sink, in: a}\n  - {stage: t_sink, in: a}\n",
         1, "two stages are called 't_sink'", "test.yaml:4");

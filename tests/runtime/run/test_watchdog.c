@@ -1,4 +1,4 @@
-/* Which call has not come back: wherever in the pipeline its stage is. */
+/* Which call has not returned: wherever in the pipeline its stage is. */
 #include "buffers/clock.h"
 #include "runtime/run/watchdog.h"
 #include "tests/runtime/run/run.h"
@@ -21,7 +21,7 @@ static void test_every_stage_is_found(void **state)
         assert_true(br_watchdog_find(run.graph, 30 * S, &hang));
         assert_ptr_equal(hang.stage, stage);
         assert_true(hang.since == now - 60 * S && !hang.gpu);
-        assert_non_null(strstr(hang.text, "process has not come back for 6"));
+        assert_non_null(strstr(hang.text, "process has not returned for 6"));
         assert_false(br_watchdog_find(run.graph, 3600 * S, &hang));
         atomic_store(&other->state->process_since, now - 90 * S); /* the longest one counts */
         assert_true(br_watchdog_find(run.graph, 30 * S, &hang));

@@ -91,6 +91,14 @@ static void columns_of_a_tile(void **state)
     }
 }
 
+/* The lowest `bits` bits in reverse order. */
+static unsigned bits_reversed(unsigned value, unsigned bits)
+{
+    unsigned reversed = 0;
+    for (unsigned i = 0; i < bits; i++) reversed |= (value >> i & 1) << (bits - 1 - i);
+    return reversed;
+}
+
 static void swizzles_of_the_accelerator(void **state)
 {
     (void)state;
@@ -105,9 +113,6 @@ static void swizzles_of_the_accelerator(void **state)
                 assert_int_equal(br_swizzle_32_bytes(row * 32 + piece * 16),
                                  row * 32 + (piece ^ row / 4 % 2) * 16);
         }
-    assert_int_equal(br_bits_reversed(0x1, 4), 0x8);
-    assert_int_equal(br_bits_reversed(0xd, 4), 0xb);
-    assert_int_equal(br_bits_reversed(0x35, 3), 0x5);
 }
 
 /* ---- the first FRB kernel's shared memory ---- */
@@ -176,8 +181,7 @@ static int gsh(const struct telescope *t, int tau, int pol, int m, int q)
 {
     int Mpad = power_of_two(t->M), bits = log_of(power_of_two(t->N));
     return m + pol * Mpad + tau * 2 * Mpad +
-           (int)br_bits_reversed((unsigned)q / 2, (unsigned)bits) * gsh_stride(t, 0) +
-           q % 2 * gsh_stride(t, 1);
+           (int)bits_reversed((unsigned)q / 2, (unsigned)bits) * gsh_stride(t, 0) + q % 2 * gsh_stride(t, 1);
 }
 
 static int bit(int value, int number)

@@ -163,7 +163,7 @@ const uint8_t *gpu_zones_validity(const struct gpu_zone *zone, unsigned nzones, 
 double gpu_measure(struct gpu *g, const char *name, void (*enqueue)(void *, unsigned), void *arg,
                    const struct gpu_work *work);
 
-/* Says that a kernel cannot be measured; the others are all the same. */
+/* Prints that a kernel cannot be measured, and why. The bench goes on with the others. */
 void gpu_refused(const char *name, const char *why);
 
 /* Prints whether `value` is at most what is required of data with nothing missing. Returns 1 if it is not,

@@ -1,5 +1,5 @@
-/* loads.cuh - the beamformer on Hopper: what a block works on, where that is in shared memory, and the
- * producer: the threads that load it. */
+/* loads.cuh - the beamformer on Hopper: which tiles a block of threads processes, the places of its data in
+ * shared memory, and the producer, the threads that load them. */
 #ifndef BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
 #define BEAMRING_KERNELS_BASEBAND_GPU_WGMMA_LOADS_CUH
 
@@ -12,26 +12,29 @@
 namespace beamring::baseband::hopper
 {
 
-constexpr int TIMES = 128, DISHES = 128;        /* of a tile, but for variants with THREE; of a chunk */
+constexpr int TIMES = 128;                      /* of a tile; variants with THREE have tiles of 64 */
+constexpr int DISHES = 128;                     /* of a chunk */
 constexpr int MOST_CHUNKS = 8, MOST_STAGES = 8; /* D up to 1024 */
 constexpr int MOST_BEAMS = 1024;
-constexpr unsigned AHEAD = 2; /* chunks of the first tile that are asked for before they may be loaded */
+constexpr unsigned AHEAD =
+    2; /* chunks that are prefetched into the L2 before the wait for earlier launches */
 
+/* A kernel for tiles of BEAMS beams. PAIR: a chunk holds 64 dishes of two polarisations. */
 template <int BEAMS_, bool PAIR_, bool THREE_ = false> struct variant {
     static constexpr int BEAMS = BEAMS_;
     static constexpr bool PAIR = PAIR_;
     static constexpr int FPS = PAIR ? 2 : 1; /* channels and polarisations in a chunk */
-    /* Many beams: two warpgroups form half of each tile's times each. Few, or THREE: they alternate, tile by
-     * tile. Three hide better what comes after a product, where that takes as long as the product; they have
-     * no bytes in shared memory (not for ending::NIBBLES). */
+    /* HALVES: two warpgroups share each tile, and each forms half of its times. Otherwise each warpgroup has
+     * tiles of its own. THREE: three warpgroups, so that the rounding of one is hidden behind the products of
+     * the others if it takes as long; they have no output buffers in shared memory (not for ending::NIBBLES).
+     */
     static constexpr bool THREE = THREE_;
     static constexpr bool HALVES = BEAMS > 32 && !THREE;
-    static constexpr int MT = BEAMS > 32 ? 1 : 2;           /* products of 64 times at once */
-    static constexpr int PIECE = 64 * MT;                   /* times of a tile that a warpgroup forms */
-    static constexpr int TILE = HALVES ? 2 * PIECE : PIECE; /* times */
-    static constexpr int CONSUMERS = PAIR || THREE ? 3 : 2; /* warpgroups that multiply */
-    static constexpr unsigned EVERY =
-        HALVES ? 1 : CONSUMERS; /* tiles from one of a warpgroup's to its next */
+    static constexpr int MT = BEAMS > 32 ? 1 : 2;             /* concurrent products of 64 times */
+    static constexpr int PIECE = 64 * MT;                     /* times of a tile that a warpgroup forms */
+    static constexpr int TILE = HALVES ? 2 * PIECE : PIECE;   /* times */
+    static constexpr int CONSUMERS = PAIR || THREE ? 3 : 2;   /* warpgroups that multiply */
+    static constexpr unsigned EVERY = HALVES ? 1 : CONSUMERS; /* a warpgroup has every EVERY-th tile */
     static constexpr int THREADS = 128 * (CONSUMERS + 1);
     static constexpr int REGISTERS = CONSUMERS == 2 ? 232 : 152; /* of a thread that multiplies */
     static constexpr int STAGE = PIECE * DISHES;                 /* bytes */
@@ -39,36 +42,36 @@ template <int BEAMS_, bool PAIR_, bool THREE_ = false> struct variant {
     static constexpr int OUT = FPS * BEAMS * TIMES;              /* of a tile */
     static constexpr int OUTS = THREE ? 0 : HALVES ? 2 : 2 * CONSUMERS;
     static constexpr int SCALES = FPS * BEAMS * static_cast<int>(sizeof(float));
-    static constexpr int COUNTERS = BEAMS / 4; /* a thread's beams */
+    static constexpr int COUNTERS = BEAMS / 4; /* of clamped values: one for each beam of a thread */
 };
 
+/* Pairs of barriers of the rings: `full` when the data have arrived, `empty` when the consumers are done. */
 struct barriers {
     barrier full[3][MOST_STAGES], empty[3][MOST_STAGES];
     barrier weights_full[2][MOST_CHUNKS], weights_empty[2][MOST_CHUNKS];
 };
 
-/* The arguments of a launch. The arguments for the start of a block come first: they are in one line of the
- * constants' cache then. */
+/* The arguments of a launch. Those that a block needs first come first, in one line of the constant cache. */
 struct work {
-    unsigned share, more; /* parts of each block, tiles or halves of tiles; the first so many have one more */
+    unsigned share, more; /* each block has `share` tiles (or halves), the first `more` blocks one more */
     unsigned time_tiles;
     unsigned D;
     uint8_t chunks, stages, buffers; /* stages of each warpgroup; buffers of weights: 1 or 2 */
-    bool store_tensor;               /* else `out` or T is not a multiple of 16 */
-    bool keep_weights;               /* in the L2, from frame to frame */
+    bool store_tensor;               /* TMA stores: `out` and T are multiples of 16 */
+    bool keep_weights;               /* keep weights in the L2 from frame to frame */
     unsigned beam_tiles;
-    unsigned weight_rows;   /* channels and polarisations, by FPS, that have weights of their own */
+    unsigned weight_rows;   /* groups of FPS channels and polarisations that have weights of their own */
     unsigned groups;        /* ((F P) / FPS) beam_tiles */
     const uint8_t *weights; /* [weight channel, P / FPS][beam tile][chunk][WEIGHTS], as in shared memory */
     const float *scales;    /* [weight channel, P / FPS][beam tile][FPS][BEAMS]: 2^-(s + 8) */
-    const int *offsets;     /* for frames of few tiles, as scales: 16 sum_d A_im */
+    const int *offsets;     /* like scales: 16 sum_d A_im; for small_frames.cuh */
     const uint8_t *valid;   /* [T][F] or NULL */
     uint8_t *out;           /* [B][F][P][T] */
     unsigned long long *clamped, *total; /* [B], [1] */
     unsigned T, F, P, B;
 };
 
-/* Bytes from the start of the block's shared memory. */
+/* Offsets in the block's shared memory, and its size, in bytes. */
 struct places {
     unsigned weights, stages, out, scales, counts, barriers, bytes;
 };
@@ -88,14 +91,15 @@ __host__ __device__ inline places places_of(unsigned chunks, unsigned buffers, u
     return p;
 }
 
-/* A block's tiles, in segments of one group each. Blocks have equal shares of all tiles, or, where two
- * warpgroups form half of each tile's times each (HALVES), of all halves: then a block may lack the first
- * half of its first tile (warpgroup 0's) and the second half of its last one (warpgroup 1's). */
+/* The tiles of a block of threads, divided into segments: a segment has the tiles of one group (a channel,
+ * polarisation and beam tile), so it has the same weights. Blocks have equal shares of all tiles. With HALVES
+ * they have equal shares of all halves of tiles: a block may lack the first half of its first tile (warpgroup
+ * 0's) and the second half of its last one (warpgroup 1's). */
 template <class V> struct segments {
     unsigned now, end;           /* tiles */
     unsigned group, tile, count; /* of the segment */
-    bool late, early;  /* the segment's first tile lacks its first half; its last tile lacks its second one */
-    bool early_at_end; /* the block's last tile does */
+    bool late, early; /* the segment's first tile lacks its first half; its last tile lacks its second half */
+    bool early_at_end; /* the block's last tile lacks its second half */
 
     __device__ __forceinline__ void find(const work &w)
     {
@@ -122,8 +126,8 @@ template <class V> struct segments {
         late = false;
         if (more()) find(w);
     }
-    /* The segment's tiles that are a warpgroup's: first(), first() + EVERY, ... before limit(). `before`: the
-     * block's tiles before this segment. */
+    /* The tiles of the segment that belong to a warpgroup are first(), first() + EVERY, ... below limit().
+     * `before` is the number of the block's tiles before this segment. */
     __device__ __forceinline__ unsigned first(unsigned before, unsigned consumer) const
     {
         if (V::HALVES) return late && consumer == 0 ? 1 : 0;
@@ -141,7 +145,7 @@ template <class V> struct segments {
     }
 };
 
-/* Where a ring of stages or buffers has come to. */
+/* The position in a ring of stages or buffers, and the parity of its barriers there. */
 struct ring {
     unsigned at = 0, phase = 0;
     __device__ __forceinline__ void advance(unsigned length)
@@ -155,7 +159,7 @@ struct ring {
 
 /* ---- loads: one thread each ---- */
 
-/* Asks for a box to be brought to the L2; whoever writes there afterwards writes it there too. */
+/* Prefetches a box into the L2. If it is written later, the L2 has the new data: no stale bytes are read. */
 __device__ __forceinline__ void tensor_prefetch_l2(const CUtensorMap *map, int x, int y)
 {
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];\n" ::"l"(map), "r"(x),
@@ -163,7 +167,7 @@ __device__ __forceinline__ void tensor_prefetch_l2(const CUtensorMap *map, int x
                  : "memory");
 }
 
-/* As bulk_load(); the L2 keeps these bytes rather than others: the next frame needs them again. */
+/* As bulk_load(), but the L2 evicts these bytes last, because the next frame needs them again. */
 __device__ __forceinline__ void bulk_load_kept(void *to, const void *from, unsigned bytes, barrier *full)
 {
     asm volatile("{\n.reg .b64 policy;\ncreatepolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
@@ -173,13 +177,13 @@ __device__ __forceinline__ void bulk_load_kept(void *to, const void *from, unsig
                  : "memory");
 }
 
-/* The field, for one warpgroup. */
+/* The loads of the field for one consumer warpgroup. */
 template <class V> struct field_loads {
     const work &w;
     const CUtensorMap *field;
     unsigned consumer;
 
-    /* Where the first box of a tile of the segment is in the field, shape (T, F P D). */
+    /* The column and the row of tile k's first box in the field, shape (T, F P D). */
     __device__ __forceinline__ int x(const segments<V> &s) const
     {
         return static_cast<int>(s.group / w.beam_tiles * (V::PAIR ? DISHES : w.D));
@@ -215,7 +219,8 @@ template <class V> struct field_loads {
     }
 };
 
-/* The weights: the first chunk before anything else, the others behind the first chunks of the field. */
+/* The loads of the weights. The first chunk is loaded before the wait for earlier launches, which do not
+ * write weights. */
 template <class V>
 __device__ __forceinline__ void load_weights(const work &w, uint8_t *weights, barriers &b, const order &o,
                                              const order_seen &seen)

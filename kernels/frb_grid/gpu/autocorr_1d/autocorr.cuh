@@ -1,20 +1,20 @@
-/* autocorr.cuh - FRB stage 1 for grids of 12 to 24 cells each way, by the autocorrelation of half of the
- * transform.
+/* autocorr.cuh - FRB stage 1 for grids of 12 to 24 cells each way: a transform along one axis, and the
+ * autocorrelation along the other one.
  *
  * A field x[m][n] is zero-padded by 2 and transformed along n only, for 2N directions q:
  *
  *   y[q][m] = sum_n exp(i pi q (n - (N - 1) / 2) / N) x[m][n]
  *
- * (the phase that is missing is the same for all m). Along m, intensities are the transform of the
- * zero-padded autocorrelation,
+ * (this differs from the plain transform by a phase that is the same for all m). Along m, intensities are the
+ * transform of the zero-padded autocorrelation,
  *
  *   sum_samples |sum_m exp(i pi p m / M) y[q][m]|^2 = R[0][q] + 2 Re sum_{0<L<M} exp(i pi p L / M) R[L][q],
  *   R[L][q] = sum_samples sum_m y[q][m + L] conj(y[q][m]),
  *
- * which is linear in R: only this has to be summed over the samples of a block of time, by tensor cores whose
- * k are samples, and it is transformed once for each block. For the transform along n by mma.sync, sums of
- * mirror images go with cosines, differences with sines, and y[+-q] = C +- i S; by wgmma y is made of them
- * directly (fft_wgmma.cuh). */
+ * which is linear in R. So only R is summed over the samples of a block of time, by tensor cores with the
+ * samples as k, and transformed once for each block. In the transform along n by mma.sync, cosines multiply
+ * sums of mirror images, sines multiply differences, and y[+-q] = C +- i S. By wgmma one product with sums
+ * and differences gives y (fft_wgmma.cuh). */
 #ifndef BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_AUTOCORR_CUH
 #define BEAMRING_KERNELS_FRB_GRID_GPU_AUTOCORR_1D_AUTOCORR_CUH
 
@@ -31,22 +31,22 @@ constexpr bool IN_GROUPS = true;
 constexpr bool IN_GROUPS = false;
 #endif
 
-/* 0x64086408, 0x64806480 and 0, as parameters of the kernel so that the compiler does not know them: it keeps
- * each in a register, which saves an operation for each use. */
+/* 0x64086408, 0x64806480 and 0. They are parameters of the kernel so that the compiler cannot treat them as
+ * constants: it keeps each in a register, which saves an instruction for each use. */
 struct autocorr_1d_constants {
     unsigned offset, offset_16;
     unsigned zero; /* x ^ zero is a copy that the compiler does not undo */
 };
 
-/* The block's shared memory, by a function so that the compiler sees what space it is; places in it are
- * counted from its start. */
+/* The block's shared memory. It comes from a function so that the compiler knows its address space. Places in
+ * shared memory are offsets from here, in bytes. */
 __device__ __forceinline__ uint8_t *autocorr_1d_shared()
 {
     extern __shared__ __align__(128) uint8_t memory[];
     return memory;
 }
 
-/* Two bytes, at `from` and further by the halves of `places`: bytes 0 and 2 of the result. */
+/* Bytes 0 and 2 of the result are the bytes at `from` plus the low and the high half of `places`. */
 __device__ __forceinline__ unsigned load_bytes(unsigned places, unsigned from)
 {
     return __byte_perm(autocorr_1d_shared()[(places & 0xffff) + from],
@@ -65,8 +65,8 @@ __device__ __forceinline__ void store_two(unsigned place, unsigned x, unsigned y
 
 /* ---- barriers in shared memory, by their address ---- */
 
-/* A phase ends with the arrivals of so many threads. Each thread arrives for itself, not one for its warp:
- * that orders all that it has done, also for sanitizers, and costs nothing. */
+/* A phase ends when `arrivals` threads have arrived. Each thread arrives itself, not one for its warp: that
+ * orders everything that it did before, also for compute-sanitizer, and costs nothing. */
 __device__ __forceinline__ void prepare(unsigned barrier, unsigned arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -78,7 +78,7 @@ __device__ __forceinline__ void arrive_at(unsigned barrier)
                  : "memory");
 }
 
-/* This thread arrives once all its copies so far have arrived. */
+/* This thread arrives when all copies that it has begun are complete. */
 __device__ __forceinline__ void arrive_when_copied(unsigned barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];\n" ::"r"(barrier) : "memory");
@@ -107,7 +107,7 @@ __device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity)
 
 /* ---- copies ---- */
 
-/* As copy_async_16, to an address in shared memory. */
+/* Begin a copy of 16, 4 or 8 bytes to an address in shared memory; not `inside`: zeros. */
 __device__ __forceinline__ void copy_async_to(unsigned shared, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared),
@@ -122,7 +122,6 @@ __device__ __forceinline__ void copy_async_to_4(unsigned shared, const void *fro
                  : "memory");
 }
 
-/* 8 bytes. */
 __device__ __forceinline__ void copy_async_to_8(unsigned shared, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(shared),
@@ -135,11 +134,12 @@ __device__ __forceinline__ void store_byte(unsigned shared, unsigned byte)
     asm volatile("st.shared.u8 [%0], %1;\n" ::"r"(shared), "r"(byte));
 }
 
-/* Two cells of one sample: bytes 0 and 2 of `both`; w: (re, re') and (im, im') of their weights. */
+/* re + i im = weight x field, for two cells of one sample. The field is in bytes 0 and 2 of `both`; w has the
+ * real parts of both weights, then the imaginary parts. */
 __device__ __forceinline__ void weigh_two(__half2 &re, __half2 &im, unsigned both, uint2 w,
                                           const autocorr_1d_constants &constants)
 {
-    /* Offset binary in the last bits of 1024 and, 16 times, of 1024. */
+    /* With its sign bit inverted a nibble is 8 + n: r from 1024 + (8 + n), s from 1024 + 16 (8 + n). */
     const __half2 r = __hsub2_rn(as_half2((both & 0x000f000fu) ^ constants.offset), as_half2(0x64086408u)),
                   s = __hfma2(as_half2((both & 0x00f000f0u) ^ constants.offset_16), as_half2(0x2c002c00u),
                               as_half2(0xd480d480u));
@@ -162,18 +162,18 @@ __device__ __forceinline__ unsigned add_halves(unsigned x, unsigned y)
     return as_bits(__hadd2_rn(as_half2(x), as_half2(y)));
 }
 
-/* Sum and difference of both halves. */
+/* The sum of both halves (low) and their difference, low - high (high). */
 __device__ __forceinline__ unsigned sum_difference(__half2 x)
 {
     return as_bits(__hfma2(__high2half2(x), as_half2(0xbc003c00u), __low2half2(x)));
 }
 
-/* The transform of one row of cells of eight samples.
+/* The transform along n of one row of cells, for eight samples.
  *   cosines, sines [NT]  simd: b <-> sample0   thread: t4..t0 <-> q2 q1 q0 sample2 sample1   [NT]: q3 and up
  */
 template <int NT> struct half_transform {
     static constexpr int WAVES = NT == 2 ? 2 : 4; /* frb_autocorr_1d_waves */
-    unsigned waves[WAVES][4];                     /* a of mma.sync, see frb_autocorr_1d_wave */
+    unsigned waves[WAVES][4];                     /* operands a of mma.sync, see frb_autocorr_1d_wave */
 
     __device__ __forceinline__ void load(const uint4 *table, unsigned lane)
     {
@@ -184,7 +184,7 @@ template <int NT> struct half_transform {
         }
     }
 
-    /* x: of this lane's sample, see frb_autocorr_1d_cell_n. */
+    /* x: the cells of this lane's sample, in the order of frb_autocorr_1d_cell_n. */
     __device__ __forceinline__ void transform(unsigned (&cosines)[NT], unsigned (&sines)[NT],
                                               const __half2 (&x)[NT]) const
     {
@@ -222,8 +222,8 @@ __device__ __forceinline__ unsigned half_pair(float x, float y)
     return as_bits(__floats2half2_rn(x, y));
 }
 
-/* Real and imaginary parts of a tile of m in one direction, of two samples each. from: this lane's place (see
- * frb_autocorr_1d_y, frb_autocorr_1d_group_load). */
+/* Real parts (x) and imaginary parts (y) of two samples, of a tile of m in one direction. from: this lane's
+ * place (see frb_autocorr_1d_y, frb_autocorr_1d_group_load). */
 __device__ __forceinline__ uint2 load_tile(unsigned from)
 {
     if (!IN_GROUPS) return load_two(from);
@@ -235,7 +235,7 @@ __device__ __forceinline__ uint2 load_tile(unsigned from)
     return two;
 }
 
-/* Products of a warp's directions, summed. */
+/* The sums over samples of y[q][m + L] conj(y[q][m]), for the QW directions of a warp. */
 template <int MT, int QW> struct lag_products {
     float sum[QW][MT][4]; /* see frb_autocorr_1d_mine, frb_autocorr_1d_residue */
 
@@ -245,7 +245,8 @@ template <int MT, int QW> struct lag_products {
         for (int i = 0; i < QW * MT * 4; i++) sum[i / 4 / MT][i / 4 % MT][i % 4] = 0;
     }
 
-    /* y: of this warp's first direction and this lane, in shared memory. */
+    /* Adds the products of a step. y: the place of this warp's first direction and this lane. zero: 0, see
+     * autocorr_1d_constants. */
     template <int CW> __device__ __forceinline__ void add(unsigned y, unsigned zero)
     {
         const unsigned PITCH = IN_GROUPS ? frb_autocorr_1d_group_y_pitch(MT) : frb_autocorr_1d_y_pitch(MT);
@@ -257,15 +258,16 @@ template <int MT, int QW> struct lag_products {
             uint2 now[MT]; /* re, im of samples 2 l and 2 l + 1 */
 #pragma unroll
             for (int a = 0; a < MT; a++) now[a] = next[a];
-            if (i + 1 <
-                QW) { /* one ahead; for all of them registers would not suffice, hence what it waits for */
+            /* Loads run one direction ahead. Registers do not suffice for more, so an address depends on an
+             * earlier product: the compiler cannot load earlier. */
+            if (i + 1 < QW) {
                 const unsigned waits = i == 0 ? 0 : __float_as_uint(sum[i - 1][MT - 1][0]) & zero; /* 0 */
 #pragma unroll
                 for (int a = 0; a < MT; a++) next[a] = load_tile(y + waits + (i + 1) * CW * PITCH + a * 256);
             }
 #pragma unroll
             for (int k = 0; k < MT; k++) {
-                const int a = IN_GROUPS ? MT - 1 - k : k; /* as it suits the compiler */
+                const int a = IN_GROUPS ? MT - 1 - k : k; /* the order with the faster code */
                 const unsigned left[4] = {now[a].x, now[a].y, now[a].y ^ zero,
                                           now[a].x ^ 0x80008000u}; /* rows: re, im */
 #pragma unroll
@@ -278,7 +280,7 @@ template <int MT, int QW> struct lag_products {
         }
     }
 
-    /* Lags, float16, to shared memory. */
+    /* Sums the diagonals of the products and stores the lags, in float16, to shared memory. */
     template <int CW> __device__ __forceinline__ void store(unsigned to, unsigned warp, unsigned lane) const
     {
         static_assert(QW == 4, "lanes of the same lag");
@@ -286,7 +288,8 @@ template <int MT, int QW> struct lag_products {
                        residue = frb_autocorr_1d_residue(lane);
         const bool odd = lane % 2, upper = lane & 2, first = g == 0, wrapped = odd && g < 2,
                    late = upper && ((g - 2 * odd) & 7) < 4;
-        /* Tiles d of four directions: (re, im); values that wrap around belong to the previous tile. */
+        /* t: (re, im) of tile d, for four directions. A lag that wraps around within a tile of 8 belongs to
+         * the tile before. */
         unsigned t[4][MT + 1], u[2][MT + 1];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -323,8 +326,8 @@ template <int MT, int QW> struct lag_products {
     }
 };
 
-/* Eight directions of an image: c = lags, transformed. lags: this lane's first one of the first direction;
- * table: of the tile of p. */
+/* c = the transform along p of the lags of eight directions q. lags: the place of this lane's first lag in
+ * the first direction. table: the operands for this tile of p. */
 template <int MT>
 __device__ __forceinline__ void transform_lags(float (&c)[4], unsigned lags, const unsigned (&table)[MT][4])
 {

@@ -1,5 +1,5 @@
-/* load_taps.cuh - the filterbank in float32 on a GPU, first part: what its kernels share, and from the input
- * to the exchange. pfb.cuh says how the work is divided. */
+/* load_taps.cuh - the filterbank in float32 on a GPU, first part: declarations that its kernels share, and
+ * the way from the input to the exchange. pfb.cuh says how the work is divided. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_LOAD_TAPS_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_FP32_LOAD_TAPS_CUH
 
@@ -12,23 +12,26 @@
 namespace
 {
 
-constexpr int RING = 4;  /* taps kept in running sums */
-constexpr int STEPS = 2; /* output steps of an iteration: between barriers */
+constexpr int RING = 4;  /* the most taps for which few_taps keeps running sums */
+constexpr int STEPS = 2; /* output steps of an iteration, between two barriers */
 
-/* For one U. Every thread has 8 samples of a block in this part, 16 of an iteration in fft_store.cuh. */
+/* How the kernels divide a block, U time steps, for one U. U = K N = K MIDDLE LAST: the transform has a
+ * radix-K butterfly in this part, then transforms of length MIDDLE and LAST. A thread has 8 samples of a
+ * block (K steps by V samples of the row) in this part, and 16 of an iteration in fft_store.cuh. */
 template <int U> struct shape {
     static constexpr int K = U == 2 ? 2 : 4, N = U / K;
     static constexpr int LAST = N >= 4 ? 4 : N, MIDDLE = N / LAST;
-    static constexpr int SPAN = U == 128 ? 32 : 2048 / U; /* at least a sector of 32 bytes */
+    static constexpr int SPAN =
+        U == 128 ? 32 : 2048 / U; /* of the row, a thread block; a sector of 32 bytes or more */
     static constexpr int THREADS = U * SPAN / 8, BLOCKS = THREADS == 256 ? 2 : 1;
-    static constexpr int V = 8 / K;                      /* samples of the row in this part */
-    static constexpr int PAIRS = SPAN / 2, W = SPAN / 4; /* of samples, words of 4 samples */
-    static constexpr int UNITS = 4 / LAST; /* groups of LAST by 4 samples in the last transform */
+    static constexpr int V = 8 / K;                      /* samples of the row that a thread has */
+    static constexpr int PAIRS = SPAN / 2, W = SPAN / 4; /* pairs of samples, words of 4 samples in SPAN */
+    static constexpr int UNITS = 4 / LAST;               /* last transforms (of 4 samples each) of a thread */
     static constexpr size_t SHARED = sizeof(float4) * STEPS * U * PAIRS;
 };
 
-/* The arguments of a launch. Blocks are numbered from the start of the call; earlier ones are in the history.
- * */
+/* The arguments of a launch. Blocks (of U steps) are numbered from the start of the call; those before it,
+ * with negative numbers, are in the history. */
 struct work {
     const uint8_t *e;       /* [T][row] */
     const uint8_t *history; /* [(M-1) U][width] */
@@ -36,25 +39,26 @@ struct work {
     uint8_t *out;           /* [T/U][F][U][X] */
     const float *taps;      /* [N][M or RING][K] */
     const float *bias;      /* [N][K] */
-    const float4 *twiddles; /* [N][K/2], two in one */
-    const float2 *later;    /* [LAST][MIDDLE] */
-    const float2 *gain;     /* [U]: the gain, and what it makes FITS */
+    const float4 *twiddles; /* [N][K/2], two factors in each */
+    const float2 *later;    /* [LAST][MIDDLE]: the factors before the last transform */
+    const float2 *gain;     /* [U]: the gain, and FITS / abs(gain) */
     unsigned long long *clamped;
     size_t row, F, X;
     int width;             /* F X */
-    int first, last, each; /* blocks; as many for a thread block */
+    int first, last, each; /* blocks first to last - 1; `each` of them for a thread block */
     int M;
-    bool wide_in, wide_out; /* loads of V bytes, stores of 4 are aligned */
-    bool strong;            /* outputs may not fit 16 bits before they are clamped */
+    bool wide_in, wide_out; /* loads of V bytes, or stores of 4, are aligned */
+    bool strong;            /* before they are clamped, outputs may exceed 16 bits */
 };
 
-/* 24 + component i of the samples in a word, without a conversion: in excess of 8 the component's bits become
- * those of a float in [16, 32). 24 times the taps is taken off beforehand (`bias`). */
+/* 24 + component i of the samples in a word, without a conversion: with its sign bit inverted the component
+ * is 8 + n, and these bits in the mantissa of 16 make the float 16 + 8 + n. `bias` subtracts 24 times the
+ * taps. */
 __device__ __forceinline__ float plus_24(unsigned word, int i)
 {
     int up = 19 - 4 * i;
     unsigned moved = up >= 0 ? word << (up & 31) : word >> (-up & 31), bits;
-    /* (moved & 0x00780000) ^ 0x41c00000, which the compiler would make two instructions */
+    /* (moved & 0x00780000) ^ 0x41c00000 in one instruction; the compiler would use two */
     asm("{.reg .b32 excess;\n mov.b32 excess, 0x41c00000;\n lop3.b32 %0, %1, 0x00780000, excess, 0x6a;}\n"
         : "=r"(bits)
         : "r"(moved));
@@ -119,7 +123,8 @@ template <int LENGTH> __device__ __forceinline__ void transform(float2 (&z)[LENG
     }
 }
 
-/* sum_k e^{-2 i pi k (q + 1/2) / K} z[k], where for K = 4 odd k come divided by sqrt(2). */
+/* z[q] = sum_k e^{-2 i pi k (q + 1/2) / K} z[k]. For K = 4 the caller has divided z[1] and z[3] by
+ * sqrt(2). */
 __device__ __forceinline__ void butterfly(float2 (&z)[4])
 {
     z[1] = make_float2(z[1].x + z[1].y, z[1].y - z[1].x);
@@ -135,23 +140,23 @@ __device__ __forceinline__ void butterfly(float2 (&z)[2])
     z[1] = plus_i(a, b);
 }
 
-/* Place of a pair of samples in a row of the exchange, in units of 16 bytes: words' first pairs and then
- * their second pairs. Without bank conflicts: 8 neighbouring threads write pairs of 4 words
- * (store_butterflies), or read first or second pairs of 8 words (transform_last), and both are 8 different
- * groups of 4 banks. */
+/* Place of a pair of samples in a row of the exchange, in units of 16 bytes: the first pairs of all words,
+ * then their second pairs. There are no bank conflicts: 8 neighbouring threads write both pairs of 4 words
+ * (store_butterflies), or read the first or the second pairs of 8 words (transform_last); either way they
+ * access 8 different groups of 4 banks. */
 template <int U> __device__ __forceinline__ int place(int word, int second)
 {
     return second * shape<U>::W + (word ^ second << 2);
 }
 
-/* A thread's part of the input: rows j' + k N of a block, V samples from `at` of the row. Beyond the
- * end of the row it takes the last samples: these are filtered and then not stored. */
+/* A thread's part of the input: rows step + k N of a block, V samples of each row from `at` on. Beyond the
+ * end of the row a thread reads the last samples again; its results are not stored. */
 struct position {
-    int step; /* j' */
+    int step;
     int at;
 };
 
-/* The block's first row of a thread, and the way from one of its K rows to the next. */
+/* A thread's first row of a block, and the bytes from one of its K rows to the next. */
 struct rows {
     const uint8_t *first;
     size_t stride;
@@ -190,7 +195,7 @@ __device__ __forceinline__ void load(unsigned (&words)[shape<U>::K], const work 
     }
 }
 
-/* The taps, up to RING of them.
+/* The filter with up to RING taps: running sums of the next outputs, so that each sample is read once.
  *   sums [RING-1][K][V]  of the next outputs   register: output, k, v   thread: at, then step */
 template <int U> struct few_taps {
     using s = shape<U>;
@@ -198,8 +203,8 @@ template <int U> struct few_taps {
     const float4 *taps; /* [K], shared memory: RING taps each */
     const float *bias;  /* [K], shared memory */
 
-    /* all_taps, all_bias: [N][K], shared memory, for this function to fill; a barrier comes before they are
-     * read. */
+    /* Fills all_taps and all_bias, [N][K] in shared memory. The caller puts a barrier between this and the
+     * first use. */
     __device__ __forceinline__ void start(float4 *all_taps, float *all_bias, const work &w, position p)
     {
         for (int i = static_cast<int>(threadIdx.x); i < U; i += s::THREADS) {
@@ -256,7 +261,7 @@ template <int U> struct few_taps {
     }
 };
 
-/* The same with any number: the words of earlier blocks are read again, mostly from a cache. */
+/* The filter with any number of taps: reads the words of earlier blocks again, mostly from a cache. */
 template <int U> struct many_taps {
     using s = shape<U>;
 
@@ -292,7 +297,8 @@ template <int U> struct many_taps {
     }
 };
 
-/* z [V][K] to the exchange of one output step, [U][PAIRS]. twiddles: [K/2], shared memory, two in one. */
+/* Butterflies of z [V][K], times twiddle factors, into the exchange of one output step, [U][PAIRS]. twiddles:
+ * [K/2] in shared memory, two factors in each. `sample`: the thread's first one in SPAN. */
 template <int U>
 __device__ __forceinline__ void store_butterflies(float4 *exchange, float2 (&z)[shape<U>::V][shape<U>::K],
                                                   const float4 *twiddles, int step, int sample)

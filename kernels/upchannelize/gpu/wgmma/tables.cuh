@@ -1,5 +1,5 @@
-/* tables.cuh - tables of the filterbank's kernels on Hopper (pfb_u16.cuh, pfb_u128.cuh, pfb_u32_64.cuh),
- * and which one it is. */
+/* tables.cuh - the tables of the filterbank's kernels for Hopper (pfb_u16.cuh, pfb_u32_64.cuh, pfb_u128.cuh),
+ * and the choice of the kernel. */
 #ifndef BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_TABLES_CUH
 #define BEAMRING_KERNELS_UPCHANNELIZE_GPU_WGMMA_TABLES_CUH
 
@@ -16,14 +16,14 @@ uint16_t half_of(double value)
     return br_half_from_float(static_cast<float>(value));
 }
 
-/* Place in the matrix of a chunk, in float16 values. */
+/* Place of an element in the matrix of a chunk, counted in float16 values. */
 size_t matrix_place(int column, unsigned k)
 {
     return br_wgmma_plain_place(static_cast<unsigned>(column), 2 * k, 128, 256) / 2;
 }
 
-/* The factor from sums to levels of fine channel u, where `unit` is a gain of 1; with the other sign,
- * as 7 - level is what is rounded. */
+/* The factor from sums to levels of fine channel u; `unit` is the gain that the matrices have already. It is
+ * negative, because kernels round 7 - level. */
 uint16_t scale_of(const struct br_upchannelize *plan, int u, double unit)
 {
     return half_of(unit > 0 ? -plan->gain[u] / unit : 0);
@@ -31,8 +31,8 @@ uint16_t scale_of(const struct br_upchannelize *plan, int u, double unit)
 
 /* ---- U up to 16 (pfb_u16.cuh) ---- */
 
-/* Column: cos of pairs (output step, u < U/2), then sin. `time` within the chunk, `lag` chunks before the
- * output. */
+/* Element of the matrix. Columns 0 to 7 are the cosines of pairs (output step, u < U/2), 8 to 15 their sines.
+ * `time` is the step within the chunk, which lies `lag` chunks before the chunk of the output. */
 double u16_coefficient(const struct br_upchannelize *plan, int lag, int column, int time)
 {
     int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M), pair = column % 8, u = pair % (U / 2),
@@ -59,7 +59,7 @@ void fill_u16(uint8_t *table, const tensor_tables &at, const struct br_upchannel
             matrix[matrix_place(column, k)] =
                 half_of(factor * u16_coefficient(plan, column / 16 % u16_shape::LAGS, column % 16,
                                                  static_cast<int>(k)));
-    /* [pair / 2][C_re, S_re, C_im, S_im][pair % 2]: what takes off 8 times the coefficients of a column */
+    /* [pair / 2][C_re, S_re, C_im, S_im][pair % 2]: initial sums, which subtract the 8 in 8 + n */
     for (int column = 0; column < 16; column++) {
         double sum = 0;
         for (int lag = 0; lag < u16_shape::LAGS; lag++)
@@ -75,14 +75,14 @@ void fill_u16(uint8_t *table, const tensor_tables &at, const struct br_upchannel
 
 /* ---- U = 128 (pfb_u128.cuh) ---- */
 
-/* Matrices; of two times each: taps, [re, im] of what sums begin with; of two fine channels each: scales
- * [low, high]. */
+/* Matrices; taps of two times each; initial sums [re, im] of two times each; scales [low, high] of two fine
+ * channels each. */
 template <class S> tensor_tables u128_places(int, int)
 {
     return {0, S::SCALES, S::TAPS, S::STARTS, S::FIELD};
 }
 
-/* The gain that the matrices have for the four fine channels that column u makes. */
+/* The gain in column u of the matrices: the largest of the four fine channels that come from this column. */
 template <class S> double u128_gain(const struct br_upchannelize *plan, int u)
 {
     return fmax(pair_gain(plan, u), pair_gain(plan, S::U / 2 - 1 - u));
@@ -98,7 +98,7 @@ template <class S> void fill_u128(uint8_t *table, const tensor_tables &at, const
              *taps = reinterpret_cast<uint16_t *>(table + at.taps),
              *starts = reinterpret_cast<uint16_t *>(table + at.starts),
              *scales = reinterpret_cast<uint16_t *>(table + at.rules);
-    /* cos of all columns' phases, then sin */
+    /* columns: the cosines of all phases, then the sines */
     for (unsigned chunk = 0; chunk < S::CHUNKS; chunk++, matrix += S::MATRIX / 2)
         for (int column = 0; column < S::N; column++)
             for (unsigned k = 0; k < BR_PFB_CHUNK; k++) {
@@ -131,14 +131,14 @@ template <class S> void fill_u128(uint8_t *table, const tensor_tables &at, const
 
 /* ---- U = 32 and 64 (pfb_u32_64.cuh) ---- */
 
-/* Matrices of the sets; [set][q]: what sums of re begin with, [cos, sin] of two phases each; [n][q]: scales
+/* Matrices of the sets; [set][q]: initial sums of real parts, [cos, sin] of two phases each; [n][q]: scales
  * [low, high] of two fine channels each. */
 template <class S> tensor_tables u32_64_places(int, int)
 {
     return {0, S::SCALES, S::STARTS, S::STARTS, S::FIELD};
 }
 
-/* The gain that the matrices have for phase u: the largest of the fine channels that are made of it. */
+/* The gain of phase u in the matrices: the largest of the fine channels that come from this phase. */
 template <class S> double u32_64_gain(const struct br_upchannelize *plan, int u)
 {
     double gain = 0;
@@ -146,7 +146,8 @@ template <class S> double u32_64_gain(const struct br_upchannelize *plan, int u)
     return gain;
 }
 
-/* Column: cos of 8 phases, then sin; lag: windows before the output; k: row of the set. */
+/* Element of the matrix of a set. Columns 0 to 7 are the cosines of the phases, 8 to 15 their sines. `lag`
+ * counts windows before the output, `k` is the row within the set. */
 template <class S>
 double u32_64_coefficient(const struct br_upchannelize *plan, int lag, int set, int column, unsigned k)
 {
@@ -166,7 +167,7 @@ void fill_u32_64(uint8_t *table, const tensor_tables &at, const struct br_upchan
              *starts = reinterpret_cast<uint16_t *>(table + at.starts),
              *scales = reinterpret_cast<uint16_t *>(table + at.rules);
     for (int set = 0; set < S::SETS; set++, matrix += S::MATRIX / 2, starts += 16) {
-        double added[16] = {}; /* by what samples are unpacked with */
+        double added[16] = {}; /* by the offsets of unpacked samples: 8, in negated rows 7 */
         for (int column = 0; column < S::COLUMNS; column++)
             for (unsigned k = 0; k < BR_PFB_CHUNK; k++) {
                 int lag = static_cast<int>(br_pfb_u32_64_lag(S::LAGS, static_cast<unsigned>(column) / 16));
@@ -227,8 +228,8 @@ template <class S> tensor_variant u32_64_variant()
             S::PART};
 }
 
-/* The kernel for Hopper; all 0 where there is none. How many output steps an iteration, how many warpgroups
- * and blocks: as measured. */
+/* The kernel for Hopper; all members are 0 if there is none. The shapes' second arguments are the fastest
+ * that were measured. */
 tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
 {
     const int U = static_cast<int>(plan->U), M = static_cast<int>(plan->M);
@@ -243,11 +244,7 @@ tensor_variant hopper_variant_for(const struct br_upchannelize *plan)
                 u16_shape::LAGS - 1,
                 u16_shape::LAGS * BR_PFB_CHUNK,
                 u16_places,
-                fill_u16,
-                nullptr,
-                nullptr,
-                0,
-                0};
+                fill_u16};
     if (U > BR_PFB_CHUNK && M > BR_PFB_TAPS) return {};
     if (U == 32) return u32_64_variant<u32_64_shape<32, 4>>();
     if (U == 64) return u32_64_variant<u32_64_shape<64, 3>>();
