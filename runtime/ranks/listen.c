@@ -85,7 +85,7 @@ static void read_peer(struct br_ranks *ranks, unsigned r)
     if (open && peer->wire.fd >= 0) return;
     wire_close(&peer->wire);
     /* Or did this process stand still, so that the others have given it up? */
-    if (is_missed(ranks, r) && ranks->rank == 0 && ranks->paused_ns + 2 * BEAT_NS > ranks->stall_ns)
+    if (is_missed(ranks, r) && ranks->rank == 0 && ranks->paused_ns > atomic_load(&ranks->stall_ns))
         report_silence(ranks, 0, ranks->paused_ns);
     else if (is_missed(ranks, r))
         report(ranks, r, 1, "has ended without a word: killed, crashed, or its machine is gone");
@@ -102,11 +102,10 @@ static bool is_expected(struct br_ranks *ranks, const struct wire_head *head)
     if (count == ranks->count && from < count)
         report(ranks, named, 2, "is there twice; expected another RANK for each process of the job");
     else
-        report(
-            ranks, named, 2,
-            "has said that it is rank %u of %u, and rank 0 has RANKS = %u; expected the same RANKS for all "
-            "of the job",
-            from, count, ranks->count);
+        report(ranks, named, 2,
+               "has said that it is rank %u of %u, and rank 0 has RANKS = %u; expected the same RANKS for "
+               "all of the job",
+               from, count, ranks->count);
     /* Nobody waits for those who have not come. */
     for (unsigned r = 1; r < ranks->count; r++) ranks->peer[r].gone |= !ranks->peer[r].came;
     return false;

@@ -151,8 +151,7 @@ static int reach(struct br_ranks *ranks, unsigned other, const struct meeting *m
 /* Becomes one of the ranks, of which rank 0 is at `meeting`. */
 static int join(struct br_ranks *ranks, const struct meeting *meeting, struct br_error *error)
 {
-    int status = prepare(ranks, error);
-    if (status == BR_OK && ranks->rank > 0) status = reach(ranks, 0, meeting, error);
+    int status = ranks->rank > 0 ? reach(ranks, 0, meeting, error) : BR_OK;
     return status == BR_OK ? begin(ranks, error) : status;
 }
 
@@ -255,7 +254,8 @@ int br_ranks_start_mpi(struct br_ranks **result, struct br_log *log, struct br_e
     if (ranks == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the ranks");
     int status = start_mpi(ranks, error);
     if (status != BR_OK) return give_up(result, status);
-    if (ranks->rank == 0) {
+    status = prepare(ranks, error);
+    if (status == BR_OK && ranks->rank == 0) {
         /* A job on one machine is reached through the loopback interface alone. */
         const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
         bool alone = ranks->count == 1 || (local != NULL && (unsigned)atoi(local) == ranks->count);
@@ -345,6 +345,7 @@ int br_ranks_start_join(struct br_ranks **result, const char *address, struct br
     if (ranks == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the ranks");
     int status = read_numbers(ranks, error);
     if (status == BR_OK) status = read_address(address, &meeting, error);
+    if (status == BR_OK) status = prepare(ranks, error);
     if (status == BR_OK && ranks->rank == 0)
         status = let_in(ranks, meeting.address[0], meeting.port, &meeting, error);
     if (status == BR_OK) status = join(ranks, &meeting, error);
