@@ -1,8 +1,7 @@
 /* files.c - ranks must not write over each other's files. */
-#include "runtime/ranks/files.h"
+#include "runtime/ranks/ranks.h"
 
 #include "runtime/graph/graph.h"
-#include "runtime/ranks/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>

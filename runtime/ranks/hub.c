@@ -3,7 +3,6 @@
 #include "runtime/ranks/parts.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static void tell_all(struct br_ranks *ranks, const struct wire_head *head, const void *payload)
 {
@@ -11,37 +10,23 @@ static void tell_all(struct br_ranks *ranks, const struct wire_head *head, const
     ranks_told(ranks, head, payload);
 }
 
-static bool keep_part(struct peer *peer, const void *payload, size_t length)
-{
-    free(peer->part);
-    peer->part_bytes = length;
-    peer->part = malloc(length + 1);
-    if (peer->part != NULL) memcpy(peer->part, payload, length);
-    return peer->part != NULL;
-}
-
-/* Sends the parts of all ranks to all ranks, once all are here. */
+/* Sends the parts of all ranks to all ranks, once all are here. False: no memory. */
 static bool share_parts(struct br_ranks *ranks)
 {
-    size_t total = 0;
+    struct wire_bytes all = {0};
+    bool ok = true;
+    for (unsigned r = 0; r < ranks->count; r++)
+        if (ranks->peer[r].part.data == NULL) return true;
     for (unsigned r = 0; r < ranks->count; r++) {
-        if (ranks->peer[r].part == NULL) return true;
-        total += sizeof(uint64_t) + ranks->peer[r].part_bytes;
+        struct wire_bytes *part = &ranks->peer[r].part;
+        uint64_t bytes = part->used;
+        ok = ok && wire_append(&all, &bytes, sizeof bytes) && wire_append(&all, part->data, part->used);
+        free(part->data);
+        *part = (struct wire_bytes){0};
     }
-    unsigned char *all = malloc(total), *at = all;
-    if (all == NULL) return false;
-    for (unsigned r = 0; r < ranks->count; r++) {
-        struct peer *peer = &ranks->peer[r];
-        uint64_t bytes = peer->part_bytes;
-        memcpy(at, &bytes, sizeof bytes);
-        memcpy(at + sizeof bytes, peer->part, bytes);
-        at += sizeof bytes + bytes;
-        free(peer->part);
-        peer->part = NULL;
-    }
-    tell_all(ranks, &(struct wire_head){.type = WIRE_GATHERED, .length = total}, all);
-    free(all);
-    return true;
+    if (ok) tell_all(ranks, &(struct wire_head){.type = WIRE_GATHERED, .length = all.used}, all.data);
+    free(all.data);
+    return ok;
 }
 
 void hub_hears(struct br_ranks *ranks, unsigned from, const struct wire_head *head, const void *payload)
@@ -49,7 +34,8 @@ void hub_hears(struct br_ranks *ranks, unsigned from, const struct wire_head *he
     struct peer *peer = &ranks->peer[from];
     switch (head->type) {
     case WIRE_GATHER:
-        if (keep_part(peer, payload, head->length) && share_parts(ranks)) break;
+        peer->part.used = 0;
+        if (wire_append(&peer->part, payload, head->length) && share_parts(ranks)) break;
         ranks_fail(ranks, 1, "has no memory for what the ranks tell each other");
         break;
     case WIRE_FAILED: /* the first failure is what helps; all hear of it, the one that failed too */

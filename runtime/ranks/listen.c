@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -14,24 +15,41 @@
 enum { TICK_MS = 100, CONNECT_S = 60 };
 #define BEAT_NS UINT64_C(250000000)
 
-/* Says that a rank has failed, which does not say so itself: rank 0 to all, another rank to itself. */
-static void report(struct br_ranks *ranks, unsigned r, unsigned status, const char *text)
+/* Says that a rank has failed, which does not say so itself: rank 0 to all, another rank to itself. All but
+ * rank 0 hear from rank 0 what has become of the others. */
+__attribute__((format(printf, 4, 5))) static void report(struct br_ranks *ranks, unsigned r, unsigned status,
+                                                         const char *format, ...)
 {
-    struct wire_head head = {WIRE_FAILED, r, status, 0, strlen(text)};
+    char text[300];
+    va_list values;
+    va_start(values, format);
+    int length = vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    struct wire_head head = {WIRE_FAILED, r, status, 0, (uint64_t)length};
     if (ranks->rank == 0)
         hub_hears(ranks, r, &head, text);
-    else
+    else if (r == 0)
         ranks_told(ranks, &head, text);
 }
 
-/* A rank is gone, or silent for too long. All but rank 0 hear from rank 0 what has become of the others. */
-static void lose(struct br_ranks *ranks, unsigned r, const char *text)
+static void report_silence(struct br_ranks *ranks, unsigned r, uint64_t ns)
 {
-    struct peer *peer = &ranks->peer[r];
-    bool watched = ranks->rank == 0 || r == 0;
-    peer->gone = true;
-    if (watched && !peer->done && !ranks->all_done) report(ranks, r, 1, text);
-    if (watched && ranks->rank > 0) ranks->all_done = true;
+    report(ranks, r, 1,
+           "has given no sign of life for %.1f s (stall_s allows %.1f s): stopped, or its machine or network "
+           "hangs",
+           (double)ns * 1e-9, (double)atomic_load(&ranks->stall_ns) * 1e-9);
+}
+
+static bool is_missed(const struct br_ranks *ranks, unsigned r)
+{
+    return !ranks->all_done && !ranks->peer[r].done && !ranks->peer[r].gone;
+}
+
+/* A rank is gone, or silent for too long. */
+static void lose(struct br_ranks *ranks, unsigned r)
+{
+    ranks->peer[r].gone = true;
+    ranks->all_done |= r == 0; /* nobody else says when */
     ranks_happened(ranks);
 }
 
@@ -66,25 +84,28 @@ static void read_peer(struct br_ranks *ranks, unsigned r)
     }
     if (open && peer->wire.fd >= 0) return;
     wire_close(&peer->wire);
-    lose(ranks, r, "has ended without a word: killed, crashed, or its machine is gone");
+    /* Or did this process stand still, so that the others have given it up? */
+    if (is_missed(ranks, r) && ranks->rank == 0 && ranks->paused_ns > atomic_load(&ranks->stall_ns))
+        report_silence(ranks, 0, ranks->paused_ns);
+    else if (is_missed(ranks, r))
+        report(ranks, r, 1, "has ended without a word: killed, crashed, or its machine is gone");
+    lose(ranks, r);
 }
 
 /* Whether the rank that says hello is one of the job's. Where it is not, by what all were told of RANK and
  * RANKS, all end: somebody is missing. */
 static bool is_expected(struct br_ranks *ranks, const struct wire_head *head)
 {
-    char text[200];
-    unsigned from = head->from, count = head->number;
+    unsigned from = head->from, count = head->number, named = from < ranks->count ? from : ranks->count - 1;
     if (count == ranks->count && from < count && !ranks->peer[from].came) return true;
     if (ranks->rank > 0) return false;
     if (count == ranks->count && from < count)
-        snprintf(text, sizeof text, "is there twice; expected another RANK for each process of the job");
+        report(ranks, named, 2, "is there twice; expected another RANK for each process of the job");
     else
-        snprintf(text, sizeof text,
-                 "has said that it is rank %u of %u, and rank 0 has RANKS = %u; expected the same RANKS for "
-                 "all of the job",
-                 from, count, ranks->count);
-    report(ranks, from < ranks->count ? from : ranks->count - 1, 2, text);
+        report(ranks, named, 2,
+               "has said that it is rank %u of %u, and rank 0 has RANKS = %u; expected the same RANKS for "
+               "all of the job",
+               from, count, ranks->count);
     /* Nobody waits for those who have not come. */
     for (unsigned r = 1; r < ranks->count; r++) ranks->peer[r].gone |= !ranks->peer[r].came;
     return false;
@@ -133,27 +154,21 @@ static void accept_one(struct br_ranks *ranks)
 /* Rank 0 and each other rank show each other that they live, and notice when the other does not. */
 static void watch(struct br_ranks *ranks)
 {
-    char text[160];
     uint64_t now = br_clock_ns(), stall = atomic_load(&ranks->stall_ns);
-    bool paused = now - ranks->looked_ns > stall / 2; /* this process: the others may have spoken meanwhile */
     bool beats = now - ranks->beaten_ns > BEAT_NS;
-    ranks->looked_ns = now;
     if (beats) ranks->beaten_ns = now;
     for (unsigned r = 0; r < (ranks->rank == 0 ? ranks->count : 1); r++) {
         struct peer *peer = &ranks->peer[r];
         if (r == ranks->rank) continue;
         if (beats) ranks_say(ranks, r, &(struct wire_head){.type = WIRE_BEAT, .from = ranks->rank}, NULL);
-        if (paused) peer->heard_ns = now;
+        if (ranks->paused_ns > stall / 2) peer->heard_ns = now; /* it may have spoken meanwhile */
         uint64_t most = peer->came ? stall : CONNECT_S * UINT64_C(1000000000);
-        if (ranks->all_done || peer->done || peer->gone || now < peer->heard_ns + most) continue;
+        if (!is_missed(ranks, r) || now < peer->heard_ns + most) continue;
         if (peer->came)
-            snprintf(text, sizeof text,
-                     "has given no sign of life for %.1f s (stall_s allows %.1f s): stopped, or its machine "
-                     "or network hangs",
-                     (double)(now - peer->heard_ns) * 1e-9, (double)stall * 1e-9);
+            report_silence(ranks, r, now - peer->heard_ns);
         else
-            snprintf(text, sizeof text, "has not connected within %d s", CONNECT_S);
-        lose(ranks, r, text);
+            report(ranks, r, 1, "has not connected within %d s", CONNECT_S);
+        lose(ranks, r);
         if (ranks->rank == 0) continue;
         ranks->cut_off = true;
         wire_close(&peer->wire);
@@ -177,6 +192,9 @@ static void wait_for_words(struct br_ranks *ranks)
     pthread_mutex_unlock(&ranks->mutex);
     poll(ranks->poll, STRANGERS + 2 + n, TICK_MS);
     pthread_mutex_lock(&ranks->mutex);
+    uint64_t now = br_clock_ns();
+    ranks->paused_ns = now - ranks->looked_ns;
+    ranks->looked_ns = now;
     if (own[1].revents != 0) eventfd_read(ranks->poke, &poked);
     for (unsigned r = 0; r < n; r++) {
         if (peers[r].revents & POLLOUT) wire_flush(&ranks->peer[r].wire);

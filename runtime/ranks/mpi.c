@@ -26,7 +26,6 @@
 static struct mpi_host host;
 static pthread_t thread;
 static sem_t asked, answered; /* share; start and share */
-static unsigned self[3];      /* rank, ranks, rank on this machine */
 static void *shared;
 static size_t shared_bytes;
 static bool ok; /* what was asked for */
@@ -67,9 +66,9 @@ static bool init(void)
     MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &machine);
     MPI_Comm_rank(machine, &local);
     MPI_Comm_free(&machine);
-    self[0] = (unsigned)rank;
-    self[1] = (unsigned)ranks;
-    self[2] = (unsigned)local;
+    *host.rank = (unsigned)rank;
+    *host.ranks = (unsigned)ranks;
+    *host.local = (unsigned)local;
     return true;
 }
 
@@ -209,7 +208,7 @@ static void *run(void *arg)
     return arg;
 }
 
-static const char *start(const struct mpi_host *h, unsigned *rank, unsigned *ranks, unsigned *local)
+static const char *start(const struct mpi_host *h)
 {
     host = *h;
     sem_init(&asked, 0, 0);
@@ -218,11 +217,7 @@ static const char *start(const struct mpi_host *h, unsigned *rank, unsigned *ran
     if (failure != 0) return strerror(failure);
     await(&answered);
     if (!ok) pthread_join(thread, NULL);
-    if (!ok) return why;
-    *rank = self[0];
-    *ranks = self[1];
-    *local = self[2];
-    return NULL;
+    return ok ? NULL : why;
 }
 
 static bool share(void *data, size_t bytes)

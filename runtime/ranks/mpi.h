@@ -10,6 +10,7 @@
 
 struct mpi_host {
     void *arg;
+    unsigned *rank, *ranks, *local; /* `start` fills them in; local: the rank on this machine */
     /* Messages are done, or MPI has failed, with the reason. */
     void (*happened)(void *arg, const char *failure);
     /* The message that receives a post, which has arrived. NULL: no memory. */
@@ -18,7 +19,7 @@ struct mpi_host {
 
 struct mpi_plugin {
     /* Starts MPI, and the thread that makes all its calls, while stages work. NULL, or what went wrong. */
-    const char *(*start)(const struct mpi_host *host, unsigned *rank, unsigned *ranks, unsigned *local);
+    const char *(*start)(const struct mpi_host *host);
     /* Sends rank 0's data to all ranks: once, after the start. False: MPI has failed. */
     bool (*share)(void *data, size_t bytes);
     void (*submit)(struct br_message *message);

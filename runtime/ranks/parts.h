@@ -18,12 +18,11 @@ struct post {
 };
 
 struct peer {
-    struct wire wire;      /* closed: of this rank itself, and where nobody needs it */
-    bool came, done, gone; /* it has connected; it said goodbye; its connection is lost, or it is silent */
-    uint64_t heard_ns;     /* when it last said something */
-    struct post *post;     /* oldest first */
-    unsigned char *part;   /* of what rank 0 gathers; NULL: not here yet */
-    size_t part_bytes;
+    struct wire wire;       /* closed: of this rank itself, and where nobody needs it */
+    bool came, done, gone;  /* it has connected; it said goodbye; its connection is lost, or it is silent */
+    uint64_t heard_ns;      /* when it last said something */
+    struct post *post;      /* oldest first */
+    struct wire_bytes part; /* of what rank 0 gathers; no data: not here yet */
 };
 
 /* Who has connected, and is yet to say who it is. */
@@ -44,14 +43,14 @@ struct br_ranks {
 
     pthread_mutex_t mutex; /* of all that follows */
     pthread_cond_t changed;
-    struct peer *peer;                   /* [count] */
-    unsigned reached;                    /* behind the last peer that has ever been connected */
-    int listening;                       /* a socket, or -1, for those who show the token */
-    unsigned char token[WIRE_TOKEN];     /* which only ranks of this job know */
-    struct stranger stranger[STRANGERS]; /* where more come, the one that waits longest is turned away */
-    struct pollfd *poll;                 /* [STRANGERS + 2 + count], the listener's */
-    uint64_t beaten_ns, looked_ns;
-    struct br_ranks_part *gathered; /* NULL: not here yet */
+    struct peer *peer;                        /* [count] */
+    unsigned reached;                         /* behind the last peer that has ever been connected */
+    int listening;                            /* a socket, or -1, for those who show the token */
+    unsigned char token[WIRE_TOKEN];          /* which only ranks of this job know */
+    struct stranger stranger[STRANGERS];      /* where more come, the one that waits longest is turned away */
+    struct pollfd *poll;                      /* [STRANGERS + 2 + count], the listener's */
+    uint64_t beaten_ns, looked_ns, paused_ns; /* paused_ns: since the listener looked before */
+    struct br_ranks_part *gathered;           /* NULL: not here yet */
     bool failed;
     unsigned failed_rank;
     int failed_status;

@@ -6,8 +6,9 @@
 #include "buffers/error.h"
 #include "runtime/base/log.h"
 
-struct br_ranks;
+struct br_graph;
 struct br_message;
+struct br_ranks;
 
 /* Starts MPI, and connects all ranks. The environment's variables of ranks (${RANK}, ${RANKS},
  * ${LOCAL_RANK}) are set. Errors: BR_E_IO, BR_E_INVALID: no MPI (and which package to install), or no
@@ -41,6 +42,10 @@ int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, stru
 
 /* Collective: whether all ranks have the same pipeline file. Names the rank that has another one. */
 int br_ranks_agree(struct br_ranks *ranks, uint64_t digest, struct br_error *error);
+
+/* Collective: BR_E_INVALID if another rank would write files of the same names, on the same machine or in a
+ * shared file system. BR_OK if `ranks` is NULL. */
+int br_ranks_check_files(struct br_ranks *ranks, const struct br_graph *graph, struct br_error *error);
 
 int br_ranks_post(struct br_ranks *ranks, unsigned channel, const void *data, size_t bytes,
                   struct br_error *error);

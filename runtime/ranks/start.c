@@ -52,7 +52,7 @@ void ranks_free(struct br_ranks *ranks)
     for (unsigned r = 0; ranks->peer != NULL && r < ranks->count; r++) {
         struct peer *peer = &ranks->peer[r];
         wire_close(&peer->wire);
-        free(peer->part);
+        free(peer->part.data);
         for (struct post *post; (post = peer->post) != NULL; free(post)) peer->post = post->next;
     }
     for (unsigned i = 0; i < STRANGERS; i++) wire_close(&ranks->stranger[i].wire);
@@ -151,8 +151,7 @@ static int reach(struct br_ranks *ranks, unsigned other, const struct meeting *m
 /* Becomes one of the ranks, of which rank 0 is at `meeting`. */
 static int join(struct br_ranks *ranks, const struct meeting *meeting, struct br_error *error)
 {
-    int status = prepare(ranks, error);
-    if (status == BR_OK && ranks->rank > 0) status = reach(ranks, 0, meeting, error);
+    int status = ranks->rank > 0 ? reach(ranks, 0, meeting, error) : BR_OK;
     return status == BR_OK ? begin(ranks, error) : status;
 }
 
@@ -229,7 +228,8 @@ static struct br_message *mpi_expects(void *arg, unsigned from, unsigned channel
 /* Loads the plugin and starts MPI, which says who this is. */
 static int start_mpi(struct br_ranks *ranks, struct br_error *error)
 {
-    const struct mpi_host host = {ranks, mpi_happened, mpi_expects};
+    const struct mpi_host host = {ranks,         &ranks->rank, &ranks->count,
+                                  &ranks->local, mpi_happened, mpi_expects};
     const char *why;
     /* Global: Open MPI's own plugins look for its symbols. */
     void *library = br_open_beside("runtime", "beamring_mpi.so", RTLD_NOW | RTLD_GLOBAL, &why);
@@ -241,7 +241,7 @@ static int start_mpi(struct br_ranks *ranks, struct br_error *error)
     if (mpi == NULL)
         return br_fail(error, BR_E_INVALID,
                        "--mpi: MPI is not there: install openmpi-bin and libopenmpi3 (%.300s)", why);
-    why = mpi->start(&host, &ranks->rank, &ranks->count, &ranks->local);
+    why = mpi->start(&host);
     if (why != NULL) return br_fail(error, BR_E_INVALID, "--mpi: %s", why);
     ranks->mpi = mpi;
     return BR_OK;
@@ -254,7 +254,8 @@ int br_ranks_start_mpi(struct br_ranks **result, struct br_log *log, struct br_e
     if (ranks == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the ranks");
     int status = start_mpi(ranks, error);
     if (status != BR_OK) return give_up(result, status);
-    if (ranks->rank == 0) {
+    status = prepare(ranks, error);
+    if (status == BR_OK && ranks->rank == 0) {
         /* A job on one machine is reached through the loopback interface alone. */
         const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
         bool alone = ranks->count == 1 || (local != NULL && (unsigned)atoi(local) == ranks->count);
@@ -344,6 +345,7 @@ int br_ranks_start_join(struct br_ranks **result, const char *address, struct br
     if (ranks == NULL) return br_fail(error, BR_E_NO_MEMORY, "no memory for the ranks");
     int status = read_numbers(ranks, error);
     if (status == BR_OK) status = read_address(address, &meeting, error);
+    if (status == BR_OK) status = prepare(ranks, error);
     if (status == BR_OK && ranks->rank == 0)
         status = let_in(ranks, meeting.address[0], meeting.port, &meeting, error);
     if (status == BR_OK) status = join(ranks, &meeting, error);

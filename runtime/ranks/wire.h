@@ -31,6 +31,9 @@ struct wire_bytes {
     size_t used, capacity;
 };
 
+/* Appends to bytes, whose data are malloc'ed, even where nothing is appended. False: no memory. */
+bool wire_append(struct wire_bytes *bytes, const void *data, size_t length);
+
 /* One end of a connection. */
 struct wire {
     int fd; /* -1: it is closed */
@@ -44,7 +47,7 @@ bool wire_send(struct wire *wire, const struct wire_head *head, const void *payl
 /* Sends what the socket takes now. False: the connection is lost. */
 bool wire_flush(struct wire *wire);
 
-/* Reads what there is. False: the other side has closed, or the connection is lost. */
+/* Reads all that there is. False: the other side has closed, or the connection is lost. */
 bool wire_fill(struct wire *wire);
 
 /* The next whole message that was read, or NULL; `payload` points behind it. It stays until wire_drop. A
