@@ -56,7 +56,7 @@ int writer_name(struct file_writer *w, uint64_t number)
 {
     if (br_output_check(writer_path(w, number), &w->error) != BR_OK) return BR_E_IO;
     if (w->overwrite || access(w->path, F_OK) != 0) return BR_OK;
-    return br_fail(&w->error, BR_E_IO, "%s is there already; give another prefix, or `overwrite: true`",
+    return br_fail(&w->error, BR_E_IO, "%s exists already; choose another prefix, or set `overwrite: true`",
                    w->path);
 }
 
@@ -167,21 +167,19 @@ int writer_refuses(struct file_writer *w)
         w->cell = w->npol * w->ndish * br_dtype_bits(s->array.dtype) / 8;
     }
     if (!w->format->everything && !w->format->says_sideband && s->sideband != BR_SIDEBAND_UNKNOWN)
-        writer_note(w,
-                    "files of the format %s do not say which sideband they hold; who reads them must be "
-                    "told: `stream: {sideband: %s}`",
-                    w->format->name, br_sideband_name(s->sideband));
-    const struct br_telescope *t = s->telescope;
-    if (!w->format->everything && w->ndish > 0 && t != NULL && t->position != NULL)
         writer_note(
             w,
-            "files of the format %s do not say where the dishes are; who reads them must be told: the "
-            "`telescope:` of this pipeline",
-            w->format->name);
+            "files of the format %s do not state their sideband; tell their reader: `stream: {sideband: %s}`",
+            w->format->name, br_sideband_name(s->sideband));
+    const struct br_telescope *t = s->telescope;
+    if (!w->format->everything && w->ndish > 0 && t != NULL && t->position != NULL)
+        writer_note(w,
+                    "files of the format %s do not state the places of the dishes; give their reader the "
+                    "`telescope:` of this pipeline",
+                    w->format->name);
     if (w->format->refuses != NULL) status = w->format->refuses(w);
     if (status != BR_OK || w->losses[0] == '\0' || w->lossy) return status;
-    return writer_refuse(w, "format",
-                         "in the format %s would be lost: %s; `lossy: true` writes it nevertheless",
+    return writer_refuse(w, "format", "the format %s would lose: %s; `lossy: true` writes the files anyway",
                          w->format->name, w->losses + 2);
 }
 

@@ -329,8 +329,8 @@ BR_API void br_stage_count(struct br_stage *stage, size_t i, uint64_t value);
  * numbers are part of the ABI. */
 #define BR_LOSSES(X)                                                                                         \
     X(OTHER, "other", "for a reason that this beamring does not know")                                       \
-    X(LATE, "late", "they came after their frame had gone on")                                               \
-    X(DUPLICATE, "duplicate", "they had come before")                                                        \
+    X(LATE, "late", "they arrived after their frame had been published")                                     \
+    X(DUPLICATE, "duplicate", "they had arrived before")                                                     \
     X(MALFORMED, "malformed", "their message was not what its format demands")                               \
     X(CORRUPT, "corrupt", "their data were marked or found to be corrupt")                                   \
     X(NO_DESTINATION, "no_destination", "a destination was not there")                                       \

@@ -68,12 +68,11 @@ static int refuses(struct file_writer *w)
         writer_loses(w, "the exact sample time %lld/%lld ns", (long long)s->sample_ns.num,
                      (long long)s->sample_ns.den);
     if (s->sideband == BR_SIDEBAND_UNKNOWN)
-        writer_note(w,
-                    "nobody says which sideband the channels hold; readers of CHIME's files take the lower "
-                    "one. Say which: `stream: {sideband: upper}` or `lower`");
+        writer_note(w, "the sideband of the channels is not known; readers of CHIME's files assume lower. "
+                       "State it: `stream: {sideband: upper}` or `lower`");
     writer_note(w,
-                "CHIME's files have inputs in a row; who reads them must be told that they are %zu "
-                "polarisations of %zu dishes: npol: %zu",
+                "CHIME's files list inputs only; tell their reader that these are %zu polarisations of %zu "
+                "dishes: npol: %zu",
                 w->npol, w->ndish, w->npol);
     return BR_OK;
 }

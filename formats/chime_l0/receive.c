@@ -107,11 +107,13 @@ static void move(struct l0_receiver *r, uint64_t number)
     struct assembly *a = &r->assembly;
     const bool none = r->base.counts.blocks == 0;
     const bool back = number < a->tail, late = back && !none && number < a->from;
-    snprintf(r->base.complaint, sizeof r->base.complaint,
-             "the packets' time has gone %s, from block %" PRIu64 " to %" PRIu64 ": most of them say so%s",
-             back ? "back" : "ahead", a->tail, number,
-             late ? "; blocks behind it were handed on, so that all is late until that time comes again"
-                  : "");
+    snprintf(
+        r->base.complaint, sizeof r->base.complaint,
+        "the packets' time has gone %s, from block %" PRIu64 " to %" PRIu64 ": most of them say so%s",
+        back ? "back" : "ahead", a->tail, number,
+        late
+            ? "; later blocks have been published, so that all data are late until that time is reached again"
+            : "");
     if (!late && (back || (none && r->taken < L0_BELIEVE))) {
         assembly_forget(a);
         r->base.counts.malformed += r->taken;

@@ -121,7 +121,7 @@ int fileio_keep(const char *path, const char *text, size_t length, bool overwrit
     if (!overwrite && access(path, F_OK) == 0)
         return holds(path, text, length)
                    ? BR_OK
-                   : br_fail(error, BR_E_IO, "%s is there already and holds something else", path);
+                   : br_fail(error, BR_E_IO, "%s exists already and holds something else", path);
     int fd = br_output_open(path, overwrite, error);
     if (fd < 0) return BR_E_IO;
     int why = fileio_write(fd, text, length, 0);

@@ -179,11 +179,10 @@ static int check_end(const struct dada_header *header, int fd, char last, struct
         words = isspace((unsigned char)behind[text++]) || words;
     bool ends = text == got ? got == (ssize_t)sizeof behind : behind[text] == '\0' && text >= 8;
     if (!words || !ends) return BR_OK;
-    return br_fail(
-        error, BR_E_FORMAT,
-        "%s: HDR_SIZE is %zu, but the text of the header goes on behind it; expected HDR_SIZE to be at "
-        "least the length of the header",
-        header->file, header->size);
+    return br_fail(error, BR_E_FORMAT,
+                   "%s: HDR_SIZE is %zu, but the text of the header continues behind it; expected HDR_SIZE "
+                   "to be at least the length of the header",
+                   header->file, header->size);
 }
 
 static int read_header(struct dada_header *header, const char *path, int fd, uint64_t file_bytes,

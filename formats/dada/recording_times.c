@@ -96,8 +96,7 @@ static int start_time(struct describe *d, const char **key, int64_t *ns, double 
     if (utc != NULL && apart > precision + *precision_ns) {
         char text[TEXT_TIME];
         return br_fail(d->error, BR_E_FORMAT,
-                       "%s: UTC_START is %s, and MJD_START, %s, is %s: which of them holds nobody can know; "
-                       "mend or remove one",
+                       "%s: UTC_START is %s, but MJD_START, %s, is %s: correct or remove the wrong one",
                        d->header->file, utc, mjd, text_utc_format(text, by_mjd));
     }
     if (utc != NULL && (apart <= precision || precision >= *precision_ns)) return 1; /* rounded, not finer */

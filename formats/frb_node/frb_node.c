@@ -270,7 +270,7 @@ static int take_scalar(struct reader *r, const yaml_event_t *event)
         return br_fail(r->error, BR_E_FORMAT, "a text holds a zero byte");
     if (r->key == NULL) return take_key(r, text, event->start_mark.line + 1);
     if (event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE)
-        return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' stands in quotes; expected a number", r->key->name,
+        return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s' is in quotes; expected a number", r->key->name,
                        text);
     if (!r->in_list && (r->key->kind == INTEGERS || r->key->kind == REALS))
         return br_fail(r->error, BR_E_FORMAT, "%s: '%.40s'; expected a list", r->key->name, text);

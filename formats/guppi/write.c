@@ -95,8 +95,8 @@ static int refuses(struct file_writer *f)
                     br_sideband_name(s->sideband));
     if (s->sideband == BR_SIDEBAND_UNKNOWN)
         writer_note(f,
-                    "nobody says which sideband the channels hold; readers will take %s by the sign of "
-                    "OBSBW. Say which: `stream: {sideband: upper}` or `lower`",
+                    "the sideband of the channels is not known; readers will take %s from the sign of OBSBW. "
+                    "State it: `stream: {sideband: upper}` or `lower`",
                     h.obsbw_mhz > 0 ? "upper" : "lower");
     if (!freq) writer_loses(f, "the frequencies (channels must be equally spaced)");
     if (!widths) writer_loses(f, "the channel widths (a channel is as wide as their spacing)");

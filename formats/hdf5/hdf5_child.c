@@ -290,7 +290,7 @@ static int say_gone(struct child *child, uint64_t deadline, const char *path, st
                        path, hdf5_wall_seconds);
     return br_fail(error, BR_E_FORMAT, "%s: the file is damaged: HDF5 did not survive reading it (%s)", path,
                    !WIFSIGNALED(how)          ? "it gave up"
-                   : WTERMSIG(how) == SIGPROF ? "it did not come to an end"
+                   : WTERMSIG(how) == SIGPROF ? "it did not end"
                                               : strsignal(WTERMSIG(how)));
 }
 

@@ -41,8 +41,8 @@ static int refuses(struct file_writer *f)
             break;
         }
     writer_note(f,
-                "kotekan's frames have neither sample time nor epoch; who reads them must be told: "
-                "sample_ns: %lld/%lld, epoch_ns: %lld",
+                "kotekan's frames have neither sample time nor epoch; tell their reader: sample_ns: "
+                "%lld/%lld, epoch_ns: %lld",
                 (long long)s->sample_ns.num, (long long)s->sample_ns.den, (long long)s->epoch_ns);
     return BR_OK;
 }

@@ -98,8 +98,8 @@ static int lose(struct peers *peers, struct peer *peer, const char *format, ...)
     peer->retry_at = br_clock_ns() + peer->backoff_ns;
     if (!peers->reconnect)
         return br_fail(&peers->error, BR_E_IO,
-                       "%s: %s after %llu messages (reconnect: true would go on without it)", peer->to.text,
-                       why, (unsigned long long)peer->sent);
+                       "%s: %s after %llu messages (reconnect: true would continue without it)",
+                       peer->to.text, why, (unsigned long long)peer->sent);
     if (was_up || !peer->told)
         tell(peers, peers->host.warn, "%s: %s after %llu messages; going on without it, and trying again",
              peer->to.text, why, (unsigned long long)peer->sent);

@@ -26,8 +26,8 @@ static int refuses(struct file_writer *f)
 {
     if (f->stream->packets != NULL) return BR_OK;
     return writer_refuse(f, "format",
-                         "its input is not packets as they came; expected that of `capture`, or of "
-                         "`replay` of packets, in front of `unpack`");
+                         "its input does not hold packets; expected the output of `capture`, or of `replay` "
+                         "of packets, ahead of `unpack`");
 }
 
 static int open_all(struct file_writer *f)

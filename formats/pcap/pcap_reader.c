@@ -364,12 +364,13 @@ static int end(struct caller *caller, const struct pcap_reader *r)
                            ", more than max_gap_s from the others; play the parts one by one",
                            r->jumped_to);
     if (late > 0)
-        caller_warn(caller, "%" PRIu64 " packets came after their time had been played and are lost", late);
+        caller_warn(caller, "%" PRIu64 " packets follow after their time had been played, and are lost",
+                    late);
     if (late <= accepted / 4) return READER_FINISHED;
     return caller_fail(caller, BR_E_FORMAT,
-                       "%" PRIu64 " packets came after their time had been played, and only %" PRIu64
-                       " in time: the files overlap, or their times are wrong; merge them by time "
-                       "(`mergecap -w all.pcap FILE...`), or give those of one interface at a time",
+                       "%" PRIu64 " packets follow after their time had been played, and only %" PRIu64
+                       " in time: the files overlap, or their times are wrong; merge them by time (`mergecap "
+                       "-w all.pcap FILE...`), or give those of one interface at a time",
                        late, accepted);
 }
 

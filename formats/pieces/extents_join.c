@@ -60,14 +60,14 @@ static int join_track(struct caller *caller, struct extents *e, struct track *tr
         if (x[i].begin > x[i].end) x[i].begin = x[i].end;
         if (x[i].first < reach && !x[i].overlap_meant && !told) {
             told = true;
-            caller_warn(caller, "%s: samples from %llu on come again: the overlap is replayed once",
+            caller_warn(caller, "%s: samples from %llu on are repeated: the overlap is replayed once",
                         e->files.path[x[i].file], (unsigned long long)x[i].first);
         }
         if (x[i].first > reach && (double)(x[i].first - reach) * br_stream_sample_s(&e->stream) > max_gap)
             return caller_refuse(
                 caller,
-                "%s ends at sample %llu and %s goes on at %llu, %.6g s later; expected a gap of at "
-                "most max_gap_s = %g s: replay them separately, or raise max_gap_s",
+                "%s ends at sample %llu and %s continues at %llu, %.6g s later; expected a gap of at most "
+                "max_gap_s = %g s: replay them separately, or raise max_gap_s",
                 e->files.path[x[i - 1].file], (unsigned long long)reach, e->files.path[x[i].file],
                 (unsigned long long)x[i].first, (double)(x[i].first - reach) * br_stream_sample_s(&e->stream),
                 max_gap);

@@ -38,7 +38,7 @@ int framed_join(struct caller *caller, struct framed *f, double max_gap_s)
         if (x->first < f->end) {
             x->begin = f->end < x->first + x->samples ? f->end : x->first + x->samples;
             if (!told)
-                caller_warn(caller, "%s: samples from %llu on come again: the overlap is replayed once",
+                caller_warn(caller, "%s: samples from %llu on are repeated: the overlap is replayed once",
                             f->files.path[x->file], (unsigned long long)x->first);
             told = true;
         }

@@ -44,7 +44,7 @@ int gains_file_write(const struct gains_file *g, const char *path, bool overwrit
 {
     char part[PATH_MAX];
     if (!overwrite && access(path, F_OK) == 0)
-        return br_fail(error, BR_E_IO, "%s is there already; --overwrite replaces it", path);
+        return br_fail(error, BR_E_IO, "%s exists already; --overwrite replaces it", path);
     if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         return br_fail(error, BR_E_IO, "%s: the name is too long", path);
     if (br_output_check(path, error) != BR_OK) return BR_E_IO;

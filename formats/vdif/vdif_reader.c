@@ -295,8 +295,8 @@ static int take_part(struct caller *caller, struct vdif_reader *r, const struct 
     /* A pass ends with the part's own last frame. */
     if (r->passes != 1)
         return caller_fail_at(caller, "loop",
-                              "bands of VDIF may end at different times, and their ranks would come apart; a "
-                              "`part` of them is played once");
+                              "bands of VDIF may end at different times, so ranks would lose step; expected "
+                              "loop: 1 with `part`");
     take_bands(r, found, options->vdif->bands.count > 0, mine.begin, mine.end);
     return BR_OK;
 }

@@ -40,9 +40,9 @@ static void tell_reader(struct file_writer *f, const struct br_stream *s, const 
         snprintf(mhz, sizeof mhz, "freq_mhz: {first: %.15g, step: %.15g, count: %zu}", s->freq_mhz[0], step,
                  n);
     writer_note(f,
-                "VDIF has no frequencies, no count of samples from an epoch, and threads 0 to %zu rather "
-                "than polarisations%s; who reads it must be told: %s, width_mhz: %.15g, sample_ns: %" PRId64
-                "/%" PRId64 ", epoch_ns: %" PRId64 ", npol: %zu",
+                "VDIF has no frequencies, no count of samples from an epoch, and threads 0 to %zu instead of "
+                "polarisations%s; tell its reader: %s, width_mhz: %.15g, sample_ns: %" PRId64 "/%" PRId64
+                ", epoch_ns: %" PRId64 ", npol: %zu",
                 threads - 1, e->beams ? " (each beam has a file)" : " and dishes", mhz, s->width_mhz[0],
                 s->sample_ns.num, s->sample_ns.den, s->epoch_ns, e->npol);
 }

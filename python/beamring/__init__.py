@@ -10,9 +10,11 @@ docs/python.md of the project tells more.
 
 import os as _os
 
-# The telescopes and packets of a wheel, which pipelines include by name.
-_config = _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "share", "beamring", "config")
-if _os.path.isdir(_config) and _config not in _os.environ.get("BEAMRING_CONFIG_PATH", ""):
+from ._program import beside as _beside, path as program
+
+# The telescopes and packets of this package's own tree, which pipelines include by name.
+_config = _beside("share", "beamring", "config")
+if _config and _config not in _os.environ.get("BEAMRING_CONFIG_PATH", ""):
     _os.environ["BEAMRING_CONFIG_PATH"] = ":".join(
         filter(None, [_os.environ.get("BEAMRING_CONFIG_PATH"), _config])
     )
@@ -25,7 +27,6 @@ from .node import Node  # noqa: E402
 from .pipeline import Graph, Pipeline, Result  # noqa: E402
 from .recording import Recording, open  # noqa: E402
 from .stage import CONSUMED, FINISHED, PRODUCED, DeviceArray, Frame, Stage, param, stage  # noqa: E402
-from ._program import path as program  # noqa: E402
 
 __all__ = [
     "open",

@@ -28,7 +28,7 @@ def open_files(files, format, stream, telescope, replay):
         raise FormatError("\n".join(m.text for m in error.mistakes)) from None
     if spans.stream is None or spans.stream.downsample is None or spans.stream.packets:
         raise FormatError(
-            "these files hold packets as they came, or zones; run a pipeline with `unpack` behind `replay`, "
+            "these files hold packets, or zones; run a pipeline with `unpack` behind `replay`, "
             "and collect its output"
         )
     source = _Source(pipeline, spans.frames)

@@ -193,7 +193,7 @@ void br_log_destroy(struct br_log *log)
     unsigned left_out = 0;
     for (unsigned i = 0; i < LOG_KINDS; i++) left_out += log->kind[i].left_out;
     if (left_out > 0)
-        br_log(log, BR_LOG_NOTE, NULL, "%u messages were left out because they came too often", left_out);
+        br_log(log, BR_LOG_NOTE, NULL, "%u messages were left out because they were too frequent", left_out);
     free(log->slot);
     pthread_mutex_destroy(&log->mutex);
 }

@@ -33,7 +33,7 @@ static void look_at_readiness(const struct node *node, struct node_facts *facts)
     else if (!facts->healthy)
         snprintf(facts->unready, sizeof facts->unready, "%s", facts->unhealthy);
     else if ((silent = view_silent_stage(node->view, node->late_s, &silence)) != NULL)
-        snprintf(facts->unready, sizeof facts->unready, "no frame has come through stage '%.64s' for %.1f s",
+        snprintf(facts->unready, sizeof facts->unready, "no frame has passed stage '%.64s' for %.1f s",
                  silent, silence);
     facts->ready = facts->unready[0] == '\0';
 }

@@ -275,7 +275,7 @@ size_t br_preview_items(const struct br_stream *stream)
 
 const char *br_preview_refuses(const struct br_stream *stream)
 {
-    if (stream->packets != NULL) return "its frames hold packets as they came; look behind `unpack`";
+    if (stream->packets != NULL) return "its frames hold packets; look at a queue behind `unpack`";
     if (br_array_axis(&stream->array, "time") < 0 || br_array_axis(&stream->array, "freq") < 0)
         return "its frames have no axes of time and frequency";
     return NULL;

@@ -63,12 +63,10 @@ enum br_sideband br_stage_sideband(struct br_stage *stage)
     enum br_sideband sideband = br_stage_input(stage, 0)->sideband;
     if (sideband != BR_SIDEBAND_UNKNOWN) return sideband;
     if (!stage->graph->sideband_told)
-        br_stage_note(
-            stage,
-            "neither the source nor `stream:` says which sideband the channels hold; upper is taken. "
-            "If it is the lower one (an even Nyquist zone or a lower-sideband mixer: CHIME, HIRAX, "
-            "CASM), beams look at the mirror direction and fine channels stand in the wrong order. Say "
-            "which: `stream: {sideband: upper}` or `lower`");
+        br_stage_note(stage, "neither the source nor `stream:` states the sideband of the channels; upper is "
+                             "assumed. If it is lower (an even Nyquist zone or a lower-sideband mixer: "
+                             "CHIME, HIRAX, CASM), beams look at the mirror direction and fine channels are "
+                             "in the wrong order. State it: `stream: {sideband: upper}` or `lower`");
     stage->graph->sideband_told = true;
     return BR_SIDEBAND_UPPER;
 }

@@ -138,14 +138,13 @@ static enum br_update_outcome judge(const struct br_change *change, enum br_upda
     const struct br_change *before = last_scheduled(stage, change);
     uint64_t taken = atomic_load(&stage->state->updates.taken);
     if (atomic_load(&stage->state->ended)) {
-        br_fail(error, BR_E_STOPPED, "its stages have come to their end");
+        br_fail(error, BR_E_STOPPED, "its stages have ended");
         return BR_UPDATE_CONFLICT;
     }
     if (at != BR_AT_NOW && change->sample < taken) {
-        br_fail(
-            error, BR_E_INVALID,
-            "it comes too late: stage '%s' has come to sample %llu; ask for the `earliest` sample or later",
-            stage->name, (unsigned long long)taken);
+        br_fail(error, BR_E_INVALID,
+                "it is too late: stage '%s' has reached sample %llu; ask for the `earliest` sample or later",
+                stage->name, (unsigned long long)taken);
         return BR_UPDATE_LATE;
     }
     if (before != NULL && change->sample < before->sample) {
@@ -187,7 +186,7 @@ enum br_update_outcome br_update_schedule(struct br_graph *graph, struct br_upda
     if (status == BR_OK)
         outcome = link_all(graph->state->updates, update, request, error);
     else if (status == BR_E_STOPPED)
-        br_fail(error, status, "its stages have come to their end");
+        br_fail(error, status, "its stages have ended");
     else
         br_fail(error, status, "not enough memory for it");
     if (outcome == BR_UPDATE_OK) {
@@ -221,7 +220,7 @@ enum br_update_outcome br_update_withdraw(struct br_graph *graph, struct br_upda
         const struct br_change *c = update->change[i];
         good = is_scheduled(c) && c->sample >= atomic_load(&c->stage->state->updates.taken);
         if (!good)
-            br_fail(error, BR_E_INVALID, "it comes too late: stage '%s' has taken its sample, or has ended",
+            br_fail(error, BR_E_INVALID, "it is too late: stage '%s' has taken its sample, or has ended",
                     c->stage->name);
         if (!good || c->next == NULL) continue;
         br_fail(error, BR_E_INVALID,

@@ -93,9 +93,7 @@ static const struct br_param params[] = {
 };
 static const char *const updates[] = {"absent", NULL};
 static const struct br_port outputs[] = {
-    {"out", "packets as they came, for `unpack`: uint8 [time][freq][input] in the order "
-            "of the packets"},
-    {0}};
+    {"out", "packets as received, for `unpack`: uint8 [time][freq][input] in the order of the packets"}, {0}};
 
 /* --- configure --------------------------------------------------------------------------------- */
 

@@ -163,7 +163,7 @@ int capture_look_for_jump(struct br_stage *stage, struct capture *c)
     if (strcmp(c->on_reset, "stop") == 0)
         return br_stage_fail(stage, BR_E_FORMAT,
                              "most sources jumped from sample %" PRId64 " to %" PRId64
-                             "; `on_reset: restart` would go on",
+                             "; `on_reset: restart` would continue",
                              end, now);
     begin_to_flush(c);
     c->window.disowns = true;

@@ -37,7 +37,7 @@ static const struct {
     [BEHIND] = {"",
                 "packets found no frame though some were free: this stage's thread was not run in time (more "
                 "processors, or fewer programs on them)"},
-    [MALFORMED] = {"", "packets are malformed: `beamring capture-report` says what comes"},
+    [MALFORMED] = {"", "packets are malformed: `beamring capture-report` shows what arrives"},
 };
 
 void capture_warn(struct br_stage *stage, struct capture *c, uint64_t now)
@@ -81,7 +81,7 @@ static void tell(struct br_stage *stage, const struct capture *c, size_t count, 
     if (gone)
         br_stage_warn(stage, "source %lld%s: no packets for 1 s", source, others);
     else
-        br_stage_note(stage, "source %lld%s: packets come again", source, others);
+        br_stage_note(stage, "source %lld%s: packets arrive again", source, others);
 }
 
 void capture_say_who_is_silent(struct br_stage *stage, struct capture *c, uint64_t now)

@@ -69,7 +69,7 @@ static int prepare_place(struct hand *h, struct dump_file *f, struct br_error *e
     if (fileio_make_directory(directory) != 0)
         return br_fail(error, BR_E_IO, "cannot make the directory %s: %s", directory, strerror(errno));
     if (faccessat(AT_FDCWD, f->path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        return br_fail(error, BR_E_IO, "%s is there already: it is not replaced", f->path);
+        return br_fail(error, BR_E_IO, "%s exists already: it is not replaced", f->path);
     return BR_OK;
 }
 

@@ -385,7 +385,7 @@ static bool begin(struct order *o, const char *text)
     if (o->code != 0) return false;
     if (o->dump == NULL) return refuse(o, BUSY, "no memory");
     o->kept = br_stage_kept(stage, 0);
-    if (o->kept.end == 0) return refuse(o, CONFLICT, "nothing has come yet");
+    if (o->kept.end == 0) return refuse(o, CONFLICT, "no data have arrived yet");
     return true;
 }
 

@@ -88,7 +88,7 @@ static void settle(struct writer *w, struct dump *d, const struct br_error *erro
     else if (count[DUMP_DONE] > 0)
         dump_finish(w, d, DUMP_DONE, NULL);
     else
-        dump_finish(w, d, DUMP_EMPTY, "nothing of it was there any more, or had come");
+        dump_finish(w, d, DUMP_EMPTY, "all of it had passed, or never arrived");
 }
 
 /* In words, for the log; the dump is finished. */

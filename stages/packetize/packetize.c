@@ -229,7 +229,7 @@ struct datagrams wire_of(struct br_stage *stage, const struct packetize *p)
 
 void wire_report(struct br_stage *stage, const struct datagram_destination *to)
 {
-    br_stage_note(stage, "%s: %llu packets sent, %llu times nobody listened", to->to.text,
+    br_stage_note(stage, "%s: %llu packets sent, %llu of them without a listener", to->to.text,
                   (unsigned long long)to->sent, (unsigned long long)to->refused);
 }
 

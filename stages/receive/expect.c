@@ -46,10 +46,9 @@ int expect_frb_node(struct br_stage *stage, struct receive *r)
     struct br_error error = {0};
     struct frb_node_document document = {0};
     if (r->document == NULL)
-        return br_stage_fail(
-            stage, BR_E_INVALID,
-            "document is missing; expected the YAML file of what will come (packetize writes it with "
-            "document:, `beamring receive` records it)");
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "document is missing; expected the YAML file that describes the data (packetize "
+                             "writes it with document:, `beamring receive` records it)");
     int status = br_stage_reads_file(stage, "document", r->document);
     if (status == BR_OK) status = read_document(stage, r->document, &document);
     if (status != BR_OK) return status;

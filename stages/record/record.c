@@ -167,7 +167,7 @@ static int stop(struct br_stage *stage, void *self)
                       (unsigned long long)w->files, w->files == 1 ? "," : "s,", r->directory, r->prefix,
                       w->format->suffix);
     else if (r->ready)
-        br_stage_warn(stage, "no %s came, so there is not a file", w->started ? "valid sample" : "data");
+        br_stage_warn(stage, "no %s arrived, so no file was written", w->started ? "valid sample" : "data");
     return writing_status(stage, w, status);
 }
 

@@ -87,11 +87,9 @@ static const struct br_param params[] = {
           "their counter starts again; default: the times of the file say it"),
     {0},
 };
-static const struct br_port outputs[] = {
-    {"out",
-     "E[time][freq][pol][dish], int4x2, or whatever stream the files were recorded from; pcap: packets as "
-     "they came, for `unpack`"},
-    {0}};
+static const struct br_port outputs[] = {{"out", "E[time][freq][pol][dish], int4x2, or the stream that was "
+                                                 "recorded; pcap: packets as received, for `unpack`"},
+                                         {0}};
 
 /* Parameters that only one format has. */
 static int check_parameters(struct br_stage *stage, const struct replay *r, const char *path)

@@ -55,12 +55,11 @@ static const struct br_param params[] = {
           .def = "0", .min = 0, .max = UNPACK_PLANS),
     {0},
 };
-static const struct br_port inputs[] = {{"in", "packets as they came (capture, replay of pcap)"}, {0}};
+static const struct br_port inputs[] = {{"in", "packets as received (capture, replay of pcap)"}, {0}};
 static const struct br_port outputs[] = {
     {"out", "E[time][freq][pol][dish], int4x2"},
-    {"sums",
-     "may be left out: uint32 [time][freq][moment][pol][dish], moment = number of samples that came, sum "
-     "of |E|^2, sum of |E|^4"},
+    {"sums", "may be left out: uint32 [time][freq][moment][pol][dish], moment = number of samples that "
+             "arrived, sum of |E|^2, sum of |E|^4"},
     {0}};
 
 /* --- configure --------------------------------------------------------------------------------- */
@@ -152,11 +151,10 @@ static int configure(struct br_stage *stage, void *self)
     const struct br_stream *in = br_stage_input(stage, 0);
     char text[160];
     if (in->packets == NULL)
-        return br_stage_fail(
-            stage, BR_E_INVALID,
-            "its input is %s; it needs packets as they came, from `capture` or a `replay` of "
-            "pcap files (a recording of them no longer says how they are ordered)",
-            br_array_format(&in->array, text, sizeof text));
+        return br_stage_fail(stage, BR_E_INVALID,
+                             "its input is %s; it needs packets as received, from `capture` or a `replay` of "
+                             "pcap files (a recording of them does not state their order)",
+                             br_array_format(&in->array, text, sizeof text));
     u->layout = in->packets;
     int status = place_inputs(stage, u);
     if (status == BR_OK) status = check_sums(stage, u);
@@ -314,5 +312,5 @@ static int process(struct br_stage *stage, void *self, const struct br_io *io)
     return status == BR_OK ? BR_CONSUMED | BR_PRODUCED : status;
 }
 
-STAGE_EXPORT(unpack, struct unpack, "packets as they came to the electric field", .inputs = inputs,
+STAGE_EXPORT(unpack, struct unpack, "converts packets to the electric field", .inputs = inputs,
              .outputs = outputs, .flags = BR_STAGE_CUDA | BR_STAGE_OPTIONAL_OUTPUTS, .memory = memory);

@@ -187,7 +187,7 @@ static int stop(struct br_stage *stage, void *self)
                       (unsigned long long)u->out.written, (unsigned long long)w->files,
                       w->files == 1 ? "," : "s,", u->directory, u->prefix);
     else if (w->files == 0)
-        br_stage_warn(stage, "no integration came, so there is not a file");
+        br_stage_warn(stage, "no integration arrived, so no file was written");
     return writing_status(stage, w, status);
 }
 

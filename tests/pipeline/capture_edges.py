@@ -322,7 +322,7 @@ def test_info_and_report_say_what_comes():
                  "stream 1024      1024 to 1535", "77 68 61 74 20 69 73 20 74 68 69 73"):
         assert text in out, (text, out)
     silent = harness.beamring("capture-report", "--seconds", "0.2", f"127.0.0.1:{port}")
-    assert silent.status == 1 and "nothing came" in silent.out, silent
+    assert silent.status == 1 and "nothing arrived" in silent.out, silent
     assert harness.beamring("capture-report", "nonsense").status == 2
 
 

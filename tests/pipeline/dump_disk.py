@@ -89,7 +89,7 @@ def test_a_directory_that_went_away():
             f.write("of somebody else")
         node.dump(id=3, start="earliest", samples=5000)
         document = node.wait_for(3)
-        assert document["state"] == "failed" and "is there already" in document["reason"], document
+        assert document["state"] == "failed" and "exists already" in document["reason"], document
         assert document["files"] == {"done": 3, "failed": 1}, document
         with open(there) as f:
             assert f.read() == "of somebody else"

@@ -122,6 +122,14 @@ pth=$(find "$work/moved" -name beamring.pth)
 if [ -n "$pth" ]; then # so does the package for Python
     python3 -c 'import site, sys; site.addsitedir(sys.argv[1]); p = [d for d in sys.path if d.startswith(sys.argv[2])]
 assert any(d.endswith("/beamring/python") for d in p), sys.path' "$(dirname "$pth")" "$work/moved"
+    package=$(dirname "$(find "$work/moved" -path '*/python/beamring/__init__.py' | head -1)")
+    for python in python3 /usr/bin/python3; do
+        "$python" -c 'import numpy' 2>/dev/null || continue
+        PYTHONPATH=$(dirname "$package") "$python" -c 'import sys, beamring
+assert beamring.program() == sys.argv[1] + "/bin/beamring", beamring.program()
+assert beamring.Pipeline(sys.argv[2]).check().queues' "$work/moved" "$work/simple.yaml"
+        break
+    done
 fi
 PATH=$work/moved/bin:$PATH beamring stages | grep -q '^uvh5 ' || { echo "no stages through PATH"; exit 1; }
 

@@ -227,7 +227,7 @@ def test_order_of_files():
                        [PAIR.ethernet(t, b) for t in sent for b in (0, 1)],
                        [EPOCH + late] * 2 * len(sent))
         result = replay(d, PAIR, EPOCH, "\"*.pcap\"", status=1)
-        assert "mergecap" in result.err and "came after their time" in result.err, result
+        assert "mergecap" in result.err and "follow after their time" in result.err, result
 
 
 def sll(*protocols):

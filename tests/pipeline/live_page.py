@@ -265,7 +265,7 @@ def test_a_board_goes():
         keep(page, "dead_board")
         engine.silent.clear()
         page.wait(f"{row}.cells[1].textContent == 'sends'")
-        page.wait("document.getElementById('log').textContent.includes('packets come again')")
+        page.wait("document.getElementById('log').textContent.includes('packets arrive again')")
         assert page.console == [], page.console
         n.end()
 

@@ -146,7 +146,7 @@ def test_document_of_packetize():
     def second():
         assert "out/d.yaml" not in again("1.5", "false").err
         result = again("2.5", "false", 1)
-        assert "out/d.yaml is there already" in result.err and "overwrite: true" in result.err, result
+        assert "out/d.yaml exists already" in result.err and "overwrite: true" in result.err, result
         return result
     with harness.scratch() as d:
         check_twice(d, lambda: again("1.5", "false"), second, lambda: again("2.5", "true"))

@@ -16,7 +16,7 @@ from sky_common import fe
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 import recordings as other  # noqa: E402
 
-NOTE = "which sideband the channels hold"
+NOTE = "sideband of the channels"
 TIMES = 256
 FORM = fe.Packets(4, 8)
 NOT = {"upper": "lower", "lower": "upper"}

@@ -151,7 +151,7 @@ def test_in_the_voltages_that_were_kept():
                     ("stream: {npol: 2, width_mhz: 0.125}", "h5")
                 result = harness.run(d, event.array.yaml + stream + COHERENT.format(
                     files=f"{where}/*.{suffix}", beams=sky.text(event.looks)), name="form.yaml")
-                assert "which sideband" not in result.err, result
+                assert "sideband of the channels" not in result.err, result
                 j, first, keys = sky.voltages(os.path.join(d, "formed"), "j")
                 assert keys["SIDEBAND"] == event.field.sideband, keys
                 power, mhz = (abs(j) ** 2).sum(2), sky.numbers(keys, "FREQ_MHZ")

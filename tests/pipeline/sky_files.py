@@ -156,7 +156,7 @@ def test_dada_of_others():
             freq = mhz_list(truth.board.freq_mhz())
             foreign_dada(path, truth, BW=None)
             result = truth.run(d, "x.dada", f"stream: {{freq_mhz: {freq}, sideband: {side}}}\n")
-            assert "which sideband" not in result.err, result
+            assert "sideband of the channels" not in result.err, result
             # one whose BW runs against its sideband: the word wins
             foreign_dada(path, truth, SIDEBAND=truth.other)
             says = truth.run(d, "x.dada", f"stream: {{sideband: {side}}}\n", status=2).err

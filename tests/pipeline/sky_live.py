@@ -52,7 +52,7 @@ def live(zone):
         rows = fe.packets(truth.field, form)
         fe.transmit(rows, truth.field.e.shape[0], "127.0.0.1", port, 2e6)
         run.finish_after(len(rows))
-        assert "which sideband" not in run.text(), run.text()
+        assert "sideband of the channels" not in run.text(), run.text()
         truth.check(d)
 
 
@@ -77,7 +77,7 @@ def test_capture_files():
                                  (truth.other, "")):
                 describe(d, truth, form, said)
                 result = harness.run(d, node_text(truth, form, "stage: replay, files: x.pcap", stream))
-                assert result.err.count("which sideband") == (said is None and not stream), result
+                assert result.err.count("sideband of the channels") == (said is None and not stream), result
                 if side == (said or "upper") or stream:
                     truth.check(d)
                     continue

@@ -61,7 +61,7 @@ def calibrated(d, *arguments):
     """The gains that `calibrate` finds, [freq][pol][dish]."""
     import h5py
     result = harness.beamring("calibrate", *arguments, "--overwrite", cwd=d)
-    assert result.status == 0 and "which sideband" not in result.err, result
+    assert result.status == 0 and "sideband of the channels" not in result.err, result
     with h5py.File(os.path.join(d, "gains.h5")) as f:
         assert not f["flag"][()].any(), "good inputs are flagged"
         return f["gain"][()]

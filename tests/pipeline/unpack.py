@@ -233,7 +233,7 @@ pipeline:
   - {stage: unpack, in: e, out: f}
   - {stage: record, in: f, directory: ., prefix: e}
 """ % harness.CONFIG, status=2, command="check")
-        assert "needs packets as they came" in result.err, result
+        assert "needs packets as received" in result.err, result
 
 
 if __name__ == "__main__":

@@ -86,9 +86,8 @@ void calibrate_warn_inputs(const struct visibilities *v)
 {
     const struct left_out *out = &v->left_out;
     if (v->shape.sideband == BR_SIDEBAND_UNKNOWN)
-        fputs("beamring calibrate: the files do not say which sideband their stream held; upper is taken. "
-              "Gains "
-              "of a lower one are the conjugates: state it with --sideband upper or lower\n",
+        fputs("beamring calibrate: the files do not state the sideband of their stream; upper is assumed. "
+              "Gains for a lower sideband are the conjugates: state it with --sideband upper or lower\n",
               stderr);
     if (out->not_finite > 0)
         fprintf(stderr,

@@ -223,9 +223,8 @@ static int print_report(struct report *r)
                (double)r->packets[i] / r->seconds);
     }
     if (all == 0) {
-        printf("nothing came: is the address right, the cable plugged in, the multicast group joined on the "
-               "right "
-               "interface, a firewall in between?\n");
+        printf("nothing arrived: is the address right, the cable plugged in, the multicast group joined on "
+               "the right interface, a firewall in between?\n");
         return 1;
     }
     printf("%.4g Gb/s of UDP payload\n", 8e-9 * (double)r->bytes / r->seconds);
@@ -293,8 +292,8 @@ int cmd_capture_report(int argc, char **argv)
     int status = read_options(r, argc, argv);
     if (status != 0)
         fputs("usage: beamring capture-report [--packet NAME|FILE] [--seconds S] [--interface ADDRESS] "
-              "HOST:PORT...\n"
-              "Listens and says what comes. Without --packet it tries all descriptions that are known.\n",
+              "HOST:PORT...\nListens and reports what arrives. Without --packet it tries all descriptions "
+              "that it knows.\n",
               stderr);
     if (status == 0) status = load_descriptions(r);
     if (status == 0) status = listen_all(r);

@@ -23,8 +23,8 @@ static bool may_replace(const char *command, const char *path)
     fclose(file);
     if (length == 0 || strcmp(start, begins) == 0) return true;
     fprintf(stderr,
-            "beamring %s: --stats: %s is there and holds something else than statistics; expected a new "
-            "name, or that of an earlier statistics file\n",
+            "beamring %s: --stats: %s exists and does not hold statistics; expected a new name, or that of "
+            "an earlier statistics file\n",
             command, path);
     return false;
 }

@@ -159,7 +159,7 @@ static void all_move(void **state)
     assert_int_equal(run.last, FAR_AHEAD + 19);
     blocks(&run, 50, 20); /* and back, where frames cannot go: it is said */
     assert_int_equal(run.notices, 2);
-    assert_non_null(strstr(run.notice, "all is late until that time comes again"));
+    assert_non_null(strstr(run.notice, "all data are late until that time is reached again"));
     assert_true(run.r.base.counts.late >= 17 * UNITS);
     blocks(&run, FAR_AHEAD + 20, 5); /* now it has come */
     assert_int_equal(run.last, FAR_AHEAD + 24);
