@@ -36,7 +36,7 @@ extern "C" {
 
 /* Rows: numbers of samples; columns: mean powers 1, 1.25 ... 4, 5, 6 ... 76. See table.c. */
 enum { FLAG_ROWS = 9, FLAG_POWERS = 85, FLAG_FINE = 12 };
-extern const float br_flag_table[FLAG_ROWS][FLAG_POWERS][4];
+extern const float br_flag_table[FLAG_ROWS][FLAG_POWERS][4], br_flag_table7[FLAG_ROWS][FLAG_POWERS][4];
 
 /* 1 / the table's numbers of samples. */
 #define FLAG_INVERSES                                                                                        \
@@ -80,9 +80,10 @@ FLAG_BOTH float flag_kurtosis(float s0, float s1, float s2)
     return FLAG_MUL(FLAG_DIV(FLAG_ADD(s0, 1.0f), FLAG_SUB(s0, 1.0f)), FLAG_SUB(ratio, 1.0f));
 }
 
-/* Adds an input with spectral kurtosis `sk` and mean power `power`. */
+/* Adds an input with spectral kurtosis `sk` and mean power `power`. It has 1 / more of the samples for which
+ * the sums are. */
 FLAG_BOTH void flag_add_input(struct flag_sums *sums, const float (*table)[FLAG_POWERS][4],
-                              struct flag_row at, float sk, float power)
+                              struct flag_row at, float sk, float power, float more)
 {
     float place = power < 4.0f ? FLAG_MUL(4.0f, FLAG_SUB(power, 1.0f)) : FLAG_ADD(power, FLAG_FINE - 4.0f);
     float k[4];
@@ -95,9 +96,10 @@ FLAG_BOTH void flag_add_input(struct flag_sums *sums, const float (*table)[FLAG_
         k[i] = flag_between(low, high, at.part);
     }
     sums->r += FLAG_ROUND(FLAG_MUL(FLAG_SUB(sk, k[0]), 1048576.0f));
-    sums->k2 += FLAG_ROUND(FLAG_MUL(k[1], 1048576.0f));
-    sums->k3 += FLAG_ROUND(FLAG_MUL(k[2], 65536.0f));
-    sums->k4 += FLAG_ROUND(FLAG_MUL(k[3], 1024.0f));
+    float more2 = FLAG_MUL(more, more);
+    sums->k2 += FLAG_ROUND(FLAG_MUL(FLAG_MUL(k[1], more), 1048576.0f));
+    sums->k3 += FLAG_ROUND(FLAG_MUL(FLAG_MUL(k[2], more2), 65536.0f));
+    sums->k4 += FLAG_ROUND(FLAG_MUL(FLAG_MUL(k[3], FLAG_MUL(more2, more)), 1024.0f));
 }
 
 FLAG_BOTH float flag_limit(float value, float most)
@@ -128,6 +130,22 @@ FLAG_BOTH bool flag_enough(uint32_t samples, uint32_t block)
     return samples >= BR_FLAG_LEAST_SAMPLES && 10 * (uint64_t)samples >= block;
 }
 
+/* An input's spectral kurtosis in a block, over `mine` of the block's `s0` samples; `at` is the place of s0.
+ * Not a number where it has none. True if it takes part: then it is added to `sums`. */
+FLAG_BOTH bool flag_block_input(struct flag_sums *sums, const float (*table)[FLAG_POWERS][4],
+                                struct flag_row at, uint32_t s0, uint32_t mine, uint32_t steps, uint32_t s1,
+                                uint32_t s2, const struct br_flag_rules *rules, bool bad, float *kurtosis)
+{
+    float n = (float)mine, first = (float)s1, power = FLAG_DIV(first, n);
+    *kurtosis = NAN;
+    if (mine < 2 || s1 == 0) return false;
+    *kurtosis = flag_kurtosis(n, first, (float)s2);
+    if (!flag_enough(mine, steps) || bad || power < rules->least_power || power > rules->most_power)
+        return false;
+    flag_add_input(sums, table, mine == s0 ? at : flag_find_row(n), *kurtosis, power, FLAG_DIV((float)s0, n));
+    return true;
+}
+
 /* The verdict on a block in which `part` of `expected` inputs take part. */
 FLAG_BOTH enum br_flag_reason flag_block(const struct flag_sums *sums, uint32_t samples, uint32_t part,
                                          uint32_t expected, float sigma)
@@ -145,7 +163,7 @@ FLAG_BOTH enum br_flag_reason flag_input(const float (*table)[FLAG_POWERS][4], u
     if (!flag_enough(s0, steps)) return BR_FLAG_FEW;
     float n = (float)s0, first = (float)s1, power = FLAG_DIV(first, n);
     if (power < rules->least_power || power > rules->most_power || s1 == 0) return BR_FLAG_POWER;
-    flag_add_input(&sums, table, flag_find_row(n), flag_kurtosis(n, first, (float)s2), power);
+    flag_add_input(&sums, table, flag_find_row(n), flag_kurtosis(n, first, (float)s2), power, 1.0f);
     return flag_stands_out(&sums, n, rules->input_sigma) ? BR_FLAG_KURTOSIS : BR_FLAG_KEPT;
 }
 

@@ -5,12 +5,13 @@
  *   cpu/cpu.c             BR_CPU; inner loops in cpu/avx2.c where the processor has AVX2
  *   gpu/launch.cu         BR_CUDA: gpu/sums.cuh makes the sums, gpu/decide.cuh decides and applies
  *   decide.h              the decisions of BR_CPU and BR_CUDA, in float32: the same bits
- *   table.c               what int4 noise has, derived by tests/oracle/flag_table.py
+ *   table.c, table7.c     what int4 noise has, derived by tests/oracle/flag_table.py
  *
  * In blocks of `block` samples, for every input, over the samples that are there:
  *
  *   S0 = their number,  S1 = sum |E|^2,  S2 = sum |E|^4,   SK = (S0+1)/(S0-1) (S0 S2 / S1^2 - 1)
  *
+ * Packets that an input loses are zeros, and left out; plan.h says how they are known. S0 is an input's own.
  * SK is 1 for noise, but for int4 data b(S1/S0, S0). An input takes part where S0 is at least 16 and a tenth
  * of the block's samples and its mean power S1/S0 lies within the limits. The mean of SK - b over the inputs
  * that take part and are not bad is compared with its spread: beyond block_sigma the samples of this block
@@ -21,8 +22,8 @@
  * A threshold of s sigma is that which Gaussian noise passes as often as a normal deviate does: SK's own
  * tails are longer on one side, which is allowed for (Cornish-Fisher, with the third and fourth cumulants).
  *
- * A long block is begun, samples are added in any pieces, and it is ended. Bits do not depend on the
- * pieces. */
+ * A long block is begun, samples are added in any pieces, and it is ended. Bits do not depend on the pieces,
+ * unless these cut runs of samples in which inputs are missing (plan.h). */
 #ifndef BEAMRING_KERNELS_FLAG_FLAG_H
 #define BEAMRING_KERNELS_FLAG_FLAG_H
 
@@ -49,6 +50,7 @@ enum br_flag_reason {
 struct br_flag_params {
     size_t nchannels, ninputs;   /* F; N = polarisations x dishes */
     size_t block, nblocks;       /* samples of a block; blocks of a long block */
+    int least_level;             /* of a component: -8, or -7 for levels -7 to 7 */
     struct br_cuda *cuda;        /* BR_CUDA: where its work goes; must live longer than the plan */
     struct br_parallel parallel; /* BR_CPU: shares the work; may be zeroed */
 };
@@ -69,10 +71,12 @@ struct br_flag_result {
 
 struct br_flag;
 
-/* Bytes that a plan holds on the device, and in host memory that is locked for it; else in host memory. */
+/* Bytes that a plan holds: with BR_CUDA on the device and in host memory that is locked for it, else in host
+ * memory. And in host memory always: which samples of a long block count. */
 size_t br_flag_device_bytes(const struct br_flag_params *params);
 size_t br_flag_result_bytes(const struct br_flag_params *params);
 size_t br_flag_host_bytes(const struct br_flag_params *params);
+size_t br_flag_cells_bytes(const struct br_flag_params *params);
 
 /* The most bytes that one call uploads (see br_cuda_create), for calls of at most `nsteps` samples. */
 size_t br_flag_upload_bytes(const struct br_flag_params *params, size_t nsteps);
@@ -87,7 +91,7 @@ void br_flag_begin(struct br_flag *plan, const struct br_flag_rules *rules);
 
 /* Samples [at, at + nsteps) of the long block; the first call may begin anywhere, each other one goes on.
  *   e      int4x2 [nsteps][F][N]
- *   valid  [nsteps][F], 0: not there; NULL: all are
+ *   valid  [nsteps][F], the share of the inputs that is there, 0 to 255; NULL: all are
  *   out    int4x2 [nsteps][F][N]: e with zeros for the inputs that are bad
  * With BR_CUDA e and out are device memory, valid is host memory; the work is enqueued. */
 void br_flag_add(struct br_flag *plan, size_t at, size_t nsteps, const uint8_t *e, const uint8_t *valid,

@@ -1,4 +1,4 @@
-/* table.c - the spectral kurtosis of int4 noise: made by
+/* table.c - the spectral kurtosis of int4 noise of levels -8 to 7: made by
  * tests/oracle/flag_table.py, which derives it.
  *
  *   {b, M k2, M^2 k3, M^3 k4} for M = 16, 24, 32, 64, 128, 256, 1024, 4096 samples

@@ -5,7 +5,7 @@
  *   cpu/cpu.c             BR_CPU; inner loops in cpu/avx2.c where the processor has AVX2
  *   gpu/tile/tile.cuh     BR_CUDA: <8> or <4> where inputs stand in groups of 8 or 4 in packets and in E,
  *                         aligned and of one source (chord-crs, lwa-snap2, chime-ice, casm-snap);
- *                         <1> for all other orders
+ *                         <2> where packets end in [time][2 inputs] (ata-snap); <1> for all other orders
  *
  * The frame of packets is data [block][source][stream][payload] and a receipt, one bit a packet; a block
  * has one packet of every source and stream. A packet's payload has no gaps; its axes come in any order.

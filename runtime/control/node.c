@@ -3,7 +3,6 @@
 #include "runtime/control/notify.h"
 #include "runtime/control/parts.h"
 #include "runtime/control/update_routes.h"
-#include "runtime/ranks/files.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/updates.h"
 

@@ -18,10 +18,12 @@ struct server;
 /* Bounds. */
 enum {
     SERVER_CONNECTIONS = 512,
-    SERVER_ROOM = 32,          /* of these are kept free: an idle stranger goes when another one comes */
-    SERVER_MEMORY = 32 * 1024, /* of a connection, for its request's headers */
-    SERVER_BODY = 64 * 1024,   /* of a request */
-    SERVER_TIMEOUT_S = 10      /* without progress */
+    SERVER_ROOM = 32, /* of these are kept free: an idle stranger goes when another one comes */
+    /* Of a connection, for its request's headers. libmicrohttpd maps more than 32 KiB, and unmaps it with the
+     * connection; less would come from the heap, and stay with it page by page. */
+    SERVER_MEMORY = 36 * 1024,
+    SERVER_BODY = 64 * 1024, /* of a request */
+    SERVER_TIMEOUT_S = 10    /* without progress */
 };
 
 struct deferred; /* a request that is answered later */

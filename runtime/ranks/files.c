@@ -1,8 +1,7 @@
 /* files.c - ranks must not write over each other's files. */
-#include "runtime/ranks/files.h"
+#include "runtime/ranks/ranks.h"
 
 #include "runtime/graph/graph.h"
-#include "runtime/ranks/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,46 +37,36 @@ static int list(const struct br_graph *graph, char **text, size_t *length)
     return fclose(out) == 0 ? BR_OK : BR_E_NO_MEMORY;
 }
 
-static bool has_line(const char *text, size_t length, const char *line, size_t line_length)
+/* The line, which ends with a newline, is one of those of `text`, which begin behind one. */
+static bool has_line(const struct br_ranks_part *text, const char *line, size_t length)
 {
-    for (size_t at = 0; at < length;) {
-        const char *end = memchr(text + at, '\n', length - at);
-        size_t n = end != NULL ? (size_t)(end - text) - at : length - at;
-        if (n == line_length && memcmp(text + at, line, n) == 0) return true;
-        at += n + 1;
-    }
+    const char *begin = (const char *)text->data, *end = begin + text->bytes;
+    for (const char *at = begin; at < end && (at = memmem(at, (size_t)(end - at), line, length)) != NULL;
+         at++)
+        if (at == begin || at[-1] == '\n') return true;
     return false;
 }
 
 int br_ranks_check_files(struct br_ranks *ranks, const struct br_graph *graph, struct br_error *error)
 {
     char *mine = NULL;
-    size_t length = 0, all_length = 0, at = 0;
-    unsigned char *all = NULL;
+    size_t length = 0;
+    struct br_ranks_part *part = NULL;
     if (ranks == NULL) return BR_OK;
     if (list(graph, &mine, &length) != BR_OK)
         return br_fail(error, BR_E_NO_MEMORY, "no memory for file names");
-    int status = br_ranks_gather(ranks, mine, length, &all, &all_length, error);
-    for (unsigned r = 0; status == BR_OK && r < br_ranks_count(ranks); r++) {
-        const unsigned char *part = NULL;
-        size_t bytes = 0;
-        status = br_ranks_part(all, all_length, &at, &part, &bytes, error);
-        if (status != BR_OK || r == br_ranks_rank(ranks)) continue;
-        const char *theirs = (const char *)part;
-        for (size_t i = 0; i < length && status == BR_OK;) {
-            size_t n = strcspn(mine + i, "\n");
-            if (has_line(theirs, bytes, mine + i, n)) {
-                const char *name = memchr(mine + i, '\t', n);
-                status =
-                    br_fail(error, BR_E_INVALID,
-                            "ranks %u and %u would both write the files %.*s; expected names of their own: "
-                            "put ${RANK} into `directory:` (or `prefix:`)",
-                            br_ranks_rank(ranks), r, (int)(mine + i + n - name - 1), name + 1);
-            }
-            i += n + 1;
+    int status = br_ranks_gather(ranks, mine, length, &part, error);
+    for (unsigned r = 0; status == BR_OK && r < br_ranks_count(ranks); r++)
+        for (const char *line = mine, *end; r != br_ranks_rank(ranks) && line < mine + length; line = end) {
+            end = strchr(line, '\n') + 1;
+            if (!has_line(&part[r], line, (size_t)(end - line))) continue;
+            const char *tab = memchr(line, '\t', (size_t)(end - line)), *name = tab != NULL ? tab + 1 : line;
+            status = br_fail(error, BR_E_INVALID,
+                             "ranks %u and %u would both write the files %.*s; expected names of their own: "
+                             "put ${RANK} into `directory:` (or `prefix:`)",
+                             br_ranks_rank(ranks), r, (int)(end - 1 - name), name);
         }
-    }
     free(mine);
-    free(all);
+    free(part);
     return status;
 }

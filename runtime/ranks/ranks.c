@@ -1,20 +1,16 @@
-/* ranks.c - see ranks.h: a rank's connection to the hub, and what it hears there. */
+/* ranks.c - see ranks.h. */
 #include "runtime/ranks/parts.h"
 
 #include "buffers/clock.h"
-#include "buffers/threads.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, GOODBYE_S = 8 };
+#define GOODBYE_NS UINT64_C(8000000000)
+#define HURRY_NS   UINT64_C(2000000000)
 
 unsigned br_ranks_rank(const struct br_ranks *ranks)
 {
@@ -28,286 +24,147 @@ unsigned br_ranks_count(const struct br_ranks *ranks)
 
 bool br_ranks_has_messages(const struct br_ranks *ranks)
 {
-    return ranks != NULL && ranks->engine != NULL;
+    return ranks != NULL && ranks->mpi != NULL;
 }
 
 void br_ranks_set_stall(struct br_ranks *ranks, double seconds)
 {
-    if (ranks == NULL) return;
-    atomic_store(&ranks->stall_ns, (uint64_t)(seconds * 1e9));
-    hub_set_stall(ranks->hub, seconds);
+    if (ranks != NULL) atomic_store(&ranks->stall_ns, (uint64_t)(seconds * 1e9));
 }
 
 /* --- with the mutex held --- */
 
-static void happened(struct br_ranks *ranks)
+void ranks_happened(struct br_ranks *ranks)
 {
     atomic_fetch_add(&ranks->events, 1);
     pthread_cond_broadcast(&ranks->changed);
 }
 
-static void set_failed(struct br_ranks *ranks, unsigned from, int status, const char *text, size_t length)
+bool ranks_wait(struct br_ranks *ranks, const struct timespec *until)
 {
-    if (ranks->failed) return;
-    ranks->failed = true;
-    ranks->failed_rank = from;
-    ranks->failed_status = status;
-    snprintf(ranks->why, sizeof ranks->why, "%.*s", (int)length, text);
-    happened(ranks);
+    if (until != NULL) return pthread_cond_timedwait(&ranks->changed, &ranks->mutex, until) == 0;
+    pthread_cond_wait(&ranks->changed, &ranks->mutex);
+    return true;
 }
 
-/* A lost connection to the hub is lost rank 0: the hub lives there. */
-static void lost(struct br_ranks *ranks)
+int ranks_say_why(const struct br_ranks *ranks, struct br_error *error)
 {
-    static const char text[] = "has ended without a word: killed, crashed, or its machine is gone";
-    if (!ranks->all_done) set_failed(ranks, 0, 1, text, sizeof text - 1);
-    wire_close(&ranks->wire[0]);
-    ranks->all_done = true;
-    happened(ranks);
+    return br_fail(error, BR_E_IO, "rank %u %s", ranks->failed_rank, ranks->why);
 }
 
-bool ranks_say(struct br_ranks *ranks, unsigned hub, uint32_t type, uint32_t channel, const void *payload,
-               size_t length)
+bool ranks_say(struct br_ranks *ranks, unsigned to, const struct wire_head *head, const void *payload)
 {
-    struct wire_head head = {.type = type, .from = ranks->rank, .channel = channel, .length = length};
-    struct wire *wire = &ranks->wire[hub];
-    bool ok = wire_send(wire, &head, payload);
+    struct wire *wire = &ranks->peer[to].wire;
+    bool ok = wire_send(wire, head, payload);
     if (ok && wire->out.used > 0) eventfd_write(ranks->poke, 1); /* the listener sends the rest */
     return ok;
 }
 
-static bool say(struct br_ranks *ranks, uint32_t type, const void *payload, size_t length)
+void ranks_tell(struct br_ranks *ranks, enum wire_type type, int number, const void *payload, size_t length)
 {
-    return ranks_say(ranks, 0, type, 0, payload, length);
+    struct wire_head head = {type, ranks->rank, (uint32_t)number, 0, length};
+    if (ranks->rank == 0)
+        hub_hears(ranks, 0, &head, payload);
+    else
+        ranks_say(ranks, 0, &head, payload);
 }
 
-/* Takes the messages of rank 0's hub. */
-static void hear(struct br_ranks *ranks, const struct wire_head *head, const unsigned char *payload)
+void ranks_connected(struct br_ranks *ranks, unsigned rank, struct wire wire)
 {
-    uint32_t status = 1;
-    if (head->length >= sizeof status) memcpy(&status, payload, sizeof status);
+    struct peer *peer = &ranks->peer[rank];
+    peer->wire = wire;
+    peer->came = true;
+    peer->gone = false;
+    peer->heard_ns = br_clock_ns();
+    if (rank >= ranks->reached) ranks->reached = rank + 1;
+    ranks_happened(ranks);
+    eventfd_write(ranks->poke, 1);
+}
+
+/* All ranks' parts, out of what rank 0 has gathered; NULL: they are not as many, or there is no memory. */
+static struct br_ranks_part *parts_of(unsigned count, const unsigned char *all, size_t length)
+{
+    struct br_ranks_part *part = malloc(count * sizeof *part + length);
+    if (part == NULL) return NULL;
+    const unsigned char *at = memcpy(&part[count], all, length);
+    for (unsigned r = 0; r < count; r++) {
+        uint64_t bytes = UINT64_MAX;
+        if (length >= sizeof bytes) memcpy(&bytes, at, sizeof bytes);
+        if (length < sizeof bytes || bytes > length - sizeof bytes) {
+            free(part);
+            return NULL;
+        }
+        part[r] = (struct br_ranks_part){at + sizeof bytes, bytes};
+        at += sizeof bytes + bytes;
+        length -= sizeof bytes + bytes;
+    }
+    return part;
+}
+
+void ranks_fail(struct br_ranks *ranks, int status, const char *text)
+{
+    if (!ranks->failed) ranks_tell(ranks, WIRE_FAILED, status, text, strlen(text));
+}
+
+void ranks_told(struct br_ranks *ranks, const struct wire_head *head, const void *payload)
+{
     switch (head->type) {
     case WIRE_GATHERED:
         free(ranks->gathered);
-        ranks->gathered = malloc(head->length + 1);
-        if (ranks->gathered != NULL) memcpy(ranks->gathered, payload, head->length);
-        ranks->gathered_bytes = head->length;
-        ranks->has_gathered = true;
+        ranks->gathered = parts_of(ranks->count, payload, head->length);
+        if (ranks->gathered == NULL)
+            ranks_fail(ranks, 1, "cannot read what rank 0 has gathered, or has no memory for it");
         break;
     case WIRE_FAILED:
-        ranks->unaware = !ranks->failed && head->from == ranks->rank;
-        if (head->length >= sizeof status && head->from < ranks->count)
-            set_failed(ranks, head->from, (int)status, (const char *)payload + sizeof status,
-                       head->length - sizeof status);
+        if (ranks->failed || head->from >= ranks->count) break;
+        ranks->failed = true;
+        ranks->failed_rank = head->from;
+        ranks->failed_status = (int)head->number;
+        snprintf(ranks->why, sizeof ranks->why, "%.*s", (int)head->length, (const char *)payload);
         break;
     case WIRE_ALL_DONE:
         ranks->all_done = true;
-        ranks->worst = (int)status;
+        ranks->worst = (int)head->number;
         break;
     default:
-        break;
+        return;
     }
-    if (head->type != WIRE_BEAT) happened(ranks);
-}
-
-static void listen_once(struct br_ranks *ranks, unsigned hub)
-{
-    const struct wire_head *head;
-    const unsigned char *payload;
-    struct wire *wire = &ranks->wire[hub];
-    bool open = wire_fill(wire);
-    while ((head = wire_next(wire, &payload)) != NULL) {
-        if (hub == 0) ranks->heard_ns = br_clock_ns();
-        if (hub == 0) hear(ranks, head, payload);
-        wire_drop(wire);
-    }
-    if (open && wire->fd >= 0) return;
-    if (hub == 0) lost(ranks);
-    if (hub > 0) wire_close(wire); /* rank 0 says what has become of that rank */
-}
-
-static void look_at_clock(struct br_ranks *ranks)
-{
-    char text[160];
-    uint64_t now = br_clock_ns(), stall = atomic_load(&ranks->stall_ns);
-    if (now - ranks->beaten_ns > 250000000u) {
-        ranks->beaten_ns = now;
-        say(ranks, WIRE_BEAT, NULL, 0);
-    }
-    /* A pause of this process is none of rank 0. */
-    if (now - ranks->looked_ns > stall / 2) ranks->heard_ns = now;
-    ranks->looked_ns = now;
-    if (ranks->all_done || now < ranks->heard_ns || now - ranks->heard_ns < stall) return;
-    snprintf(text, sizeof text, "has given no sign of life for %.1f s (stall_s allows %.1f s)",
-             (double)(now - ranks->heard_ns) * 1e-9, (double)stall * 1e-9);
-    set_failed(ranks, 0, 1, text, strlen(text));
-    ranks->cut_off = true;
-    wire_close(&ranks->wire[0]);
-    ranks->all_done = true;
-}
-
-static void *run(void *arg)
-{
-    struct br_ranks *ranks = arg;
-    void (*call)(void *arg) = NULL;
-    void *call_arg = NULL;
-    pthread_mutex_lock(&ranks->mutex);
-    while (!ranks->quit) {
-        struct pollfd *fd = ranks->poll;
-        unsigned n = ranks->hubs;
-        for (unsigned r = 0; r < n; r++) {
-            const struct wire *wire = &ranks->wire[r];
-            fd[r] = (struct pollfd){wire->fd, (short)(POLLIN | (wire->out.used > 0 ? POLLOUT : 0)), 0};
-        }
-        fd[n] = (struct pollfd){ranks->poke, POLLIN, 0};
-        pthread_mutex_unlock(&ranks->mutex);
-        poll(fd, n + 1, TICK_MS);
-        eventfd_t poked;
-        if (fd[n].revents != 0) eventfd_read(ranks->poke, &poked);
-        pthread_mutex_lock(&ranks->mutex);
-        for (unsigned r = 0; r < n; r++) {
-            if (ranks->wire[r].fd >= 0 && (fd[r].revents & POLLOUT)) wire_flush(&ranks->wire[r]);
-            if (ranks->wire[r].fd >= 0 && (fd[r].revents & ~POLLOUT)) listen_once(ranks, r);
-        }
-        if (ranks->wire[0].fd >= 0) look_at_clock(ranks);
-        if (!ranks->failed || ranks->on_failure == NULL) continue;
-        call = ranks->on_failure;
-        call_arg = ranks->on_failure_arg;
-        ranks->on_failure = NULL;
-        call(call_arg);
-    }
-    pthread_mutex_unlock(&ranks->mutex);
-    return NULL;
+    ranks_happened(ranks);
 }
 
 /* --- for the rest of the program --- */
 
-void ranks_take_post(void *arg, unsigned from, unsigned channel, const unsigned char *data, size_t bytes)
+int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, struct br_ranks_part **parts,
+                    struct br_error *error)
 {
-    struct br_ranks *ranks = arg;
     pthread_mutex_lock(&ranks->mutex);
-    bool begun = ranks->post != NULL; /* nobody of this job posts before that */
-    struct post *post = begun ? ranks_keep(ranks, from, channel, bytes) : NULL;
-    if (post != NULL) {
-        memcpy(post->data, data, bytes);
-        post->message.done = 1;
-        happened(ranks);
-    }
-    pthread_mutex_unlock(&ranks->mutex);
-    if (begun && post == NULL) br_ranks_fail(ranks, 1, "no memory for what other ranks say");
-}
-
-void ranks_happened(void *arg, const char *failure)
-{
-    struct br_ranks *ranks = arg;
-    pthread_mutex_lock(&ranks->mutex);
-    happened(ranks);
-    pthread_mutex_unlock(&ranks->mutex);
-    if (failure != NULL) br_ranks_fail(ranks, 1, failure);
-}
-
-int ranks_begin(struct br_ranks *ranks, struct wire *wire, struct br_error *error)
-{
-    br_cond_init(&ranks->changed);
-    ranks->hubs = 1;
-    ranks->wire = calloc(ranks->count, sizeof *ranks->wire);
-    ranks->poll = calloc(ranks->count + 1, sizeof *ranks->poll);
-    if (ranks->wire != NULL)
-        ranks->wire[0] = *wire;
-    else
-        wire_close(wire);
-    ranks->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ranks->heard_ns = ranks->looked_ns = br_clock_ns();
-    atomic_store(&ranks->stall_ns, (uint64_t)30 * 1000000000u); /* until the pipeline file says */
-    pthread_mutex_lock(&ranks->mutex);
-    ranks->post = calloc(ranks->count, sizeof *ranks->post);
-    pthread_mutex_unlock(&ranks->mutex);
-    if (ranks->post == NULL || ranks->wire == NULL || ranks->poll == NULL || ranks->poke < 0)
-        return br_fail(error, BR_E_NO_MEMORY, "no memory for %u ranks", ranks->count);
-    int failure = br_thread_start(&ranks->listener, run, ranks);
-    if (failure != 0) return br_fail(error, BR_E_NO_MEMORY, "no thread: %s", strerror(failure));
-    ranks->listens = true;
-    char number[16];
-    snprintf(number, sizeof number, "%u", ranks->rank);
-    setenv("RANK", number, 1);
-    snprintf(number, sizeof number, "%u", ranks->count);
-    setenv("RANKS", number, 1);
-    snprintf(number, sizeof number, "%u", ranks->local);
-    setenv("LOCAL_RANK", number, 1);
-    return BR_OK;
-}
-
-/* The message about a failed job, with the mutex held. */
-static int tell_failure(const struct br_ranks *ranks, struct br_error *error)
-{
-    if (ranks->failed_rank == ranks->rank && !ranks->unaware)
-        return br_fail(error, BR_E_IO, "the job ends because this rank has failed");
-    return br_fail(error, BR_E_IO, "rank %u %s", ranks->failed_rank, ranks->why);
-}
-
-int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, unsigned char **all,
-                    size_t *length, struct br_error *error)
-{
-    int status = BR_OK;
-    pthread_mutex_lock(&ranks->mutex);
-    ranks->has_gathered = false;
-    say(ranks, WIRE_GATHER, mine, bytes);
-    while (!ranks->has_gathered && !ranks->failed) pthread_cond_wait(&ranks->changed, &ranks->mutex);
-    if (!ranks->has_gathered)
-        status = tell_failure(ranks, error);
-    else if (ranks->gathered == NULL)
-        status = br_fail(error, BR_E_NO_MEMORY, "no memory for what the ranks tell each other");
-    *all = ranks->gathered;
-    *length = ranks->gathered_bytes;
+    ranks_tell(ranks, WIRE_GATHER, 0, mine, bytes);
+    while (ranks->gathered == NULL && !ranks->failed) ranks_wait(ranks, NULL);
+    int status = ranks->gathered != NULL ? BR_OK : ranks_say_why(ranks, error);
+    *parts = ranks->gathered;
     ranks->gathered = NULL;
     pthread_mutex_unlock(&ranks->mutex);
     return status;
 }
 
-int br_ranks_part(const unsigned char *all, size_t length, size_t *at, const unsigned char **part,
-                  size_t *bytes, struct br_error *error)
-{
-    uint64_t said = UINT64_MAX;
-    if (length - *at >= sizeof said) memcpy(&said, all + *at, sizeof said);
-    if (length - *at < sizeof said || said > length - *at - sizeof said)
-        return br_fail(error, BR_E_FORMAT,
-                       "rank 0 speaks for other ranks than there are; expected the same RANKS "
-                       "for all of the job");
-    *part = all + *at + sizeof said;
-    *bytes = said;
-    *at += sizeof said + said;
-    return BR_OK;
-}
-
 int br_ranks_agree(struct br_ranks *ranks, uint64_t digest, struct br_error *error)
 {
-    unsigned char *all = NULL;
-    const unsigned char *part = NULL;
-    size_t length, at = 0, bytes = 0;
-    uint64_t first = 0;
+    struct br_ranks_part *part;
     if (ranks == NULL || ranks->count == 1) return BR_OK;
-    int status = br_ranks_gather(ranks, &digest, sizeof digest, &all, &length, error);
-    for (unsigned r = 0; status == BR_OK && r < ranks->count; r++) {
-        uint64_t theirs = 0;
-        status = br_ranks_part(all, length, &at, &part, &bytes, error);
-        if (status != BR_OK) break;
-        if (bytes == sizeof theirs) memcpy(&theirs, part, sizeof theirs);
-        if (r == 0) first = theirs;
-        if (theirs != first)
+    int status = br_ranks_gather(ranks, &digest, sizeof digest, &part, error);
+    for (unsigned r = 0; status == BR_OK && r < ranks->count; r++)
+        if (part[r].bytes != part[0].bytes || memcmp(part[r].data, part[0].data, part[0].bytes) != 0)
             status = br_fail(error, BR_E_INVALID,
                              "rank %u has another pipeline file (or other --set) than rank 0; expected the "
                              "same text on all ranks: what differs by rank is said with ${RANK}",
                              r);
-    }
-    free(all);
+    free(part);
     return status;
 }
 
-int br_ranks_message(struct br_ranks *ranks, struct br_message *message)
+void br_ranks_message(struct br_ranks *ranks, struct br_message *message)
 {
-    __atomic_store_n(&message->done, 0, __ATOMIC_RELAXED);
-    engine_submit(ranks->engine, message);
-    return BR_OK;
+    ranks->mpi->submit(message);
 }
 
 uint64_t br_ranks_events(const struct br_ranks *ranks)
@@ -319,26 +176,19 @@ int br_ranks_await(struct br_ranks *ranks, uint64_t seen, uint64_t ns, struct br
 {
     struct timespec until = br_clock_in(CLOCK_MONOTONIC, ns);
     pthread_mutex_lock(&ranks->mutex);
-    int result = 0;
-    while (!ranks->failed && atomic_load(&ranks->events) == seen && result != ETIMEDOUT)
-        result = pthread_cond_timedwait(&ranks->changed, &ranks->mutex, &until);
-    int status = ranks->failed ? tell_failure(ranks, error) : BR_OK;
+    while (!ranks->failed && atomic_load(&ranks->events) == seen && ranks_wait(ranks, &until)) continue;
+    int status = ranks->failed ? ranks_say_why(ranks, error) : BR_OK;
     pthread_mutex_unlock(&ranks->mutex);
     return status;
 }
 
 void br_ranks_fail(struct br_ranks *ranks, int exit_status, const char *why)
 {
-    unsigned char payload[BR_ERROR_LENGTH + 64];
-    uint32_t status = (uint32_t)exit_status;
+    char text[BR_ERROR_LENGTH];
     if (ranks == NULL) return;
-    memcpy(payload, &status, sizeof status);
-    int length =
-        snprintf((char *)payload + sizeof status, sizeof payload - sizeof status, "has failed: %s", why);
-    if (length < 0 || (size_t)length >= sizeof payload - sizeof status)
-        length = (int)(sizeof payload - sizeof status) - 1;
+    snprintf(text, sizeof text, "has failed: %s", why);
     pthread_mutex_lock(&ranks->mutex);
-    if (!ranks->failed) say(ranks, WIRE_FAILED, payload, sizeof status + (size_t)length);
+    ranks_fail(ranks, exit_status, text);
     pthread_mutex_unlock(&ranks->mutex);
 }
 
@@ -347,7 +197,7 @@ bool br_ranks_failed(struct br_ranks *ranks, struct br_error *error)
     if (ranks == NULL) return false;
     pthread_mutex_lock(&ranks->mutex);
     bool failed = ranks->failed;
-    if (failed) tell_failure(ranks, error);
+    if (failed) ranks_say_why(ranks, error);
     pthread_mutex_unlock(&ranks->mutex);
     return failed;
 }
@@ -358,67 +208,70 @@ void br_ranks_on_failure(struct br_ranks *ranks, void (*call)(void *arg), void *
     pthread_mutex_lock(&ranks->mutex);
     ranks->on_failure = call;
     ranks->on_failure_arg = arg;
-    if (call != NULL) eventfd_write(ranks->poke, 1);
+    eventfd_write(ranks->poke, 1);
     pthread_mutex_unlock(&ranks->mutex);
 }
 
 bool br_ranks_halt(struct br_ranks *ranks)
 {
-    return ranks == NULL || ranks->engine == NULL || engine_halt(ranks->engine);
+    if (!br_ranks_has_messages(ranks) || ranks->mpi->halt()) return true;
+    atomic_store(&ranks->hangs, true);
+    return false;
 }
 
 bool br_ranks_hangs(const struct br_ranks *ranks)
 {
-    return ranks != NULL && engine_hangs(ranks->engine);
+    return ranks != NULL && atomic_load(&ranks->hangs);
 }
 
-void ranks_free(struct br_ranks *ranks)
+static bool is_fine(int status)
 {
-    ranks_free_posts(ranks);
-    for (unsigned r = 0; ranks->wire != NULL && r < ranks->hubs; r++) wire_close(&ranks->wire[r]);
-    free(ranks->gathered);
-    free(ranks->wire);
-    free(ranks->poll);
-    if (ranks->poke >= 0) close(ranks->poke);
-    free(ranks);
+    return status == 0 || status == 130;
+}
+
+static bool is_alone(const struct br_ranks *ranks)
+{
+    for (unsigned r = 0; r < ranks->count; r++)
+        if (ranks->peer[r].wire.fd >= 0 && !ranks->peer[r].gone) return false;
+    return true;
+}
+
+/* Waits until all are done: as long as they need, unless something is wrong. */
+static void wait_for_all(struct br_ranks *ranks, bool fine)
+{
+    struct timespec until;
+    while (!ranks->all_done && !ranks->failed && fine) ranks_wait(ranks, NULL);
+    until = br_clock_in(CLOCK_MONOTONIC, GOODBYE_NS);
+    while (!ranks->all_done && ranks_wait(ranks, &until)) continue;
 }
 
 int br_ranks_leave(struct br_ranks *ranks, int status)
 {
     if (ranks == NULL) return status;
-    struct timespec until = {0};
-    uint32_t mine = (uint32_t)status;
     pthread_mutex_lock(&ranks->mutex);
-    for (unsigned r = 0; r < ranks->hubs; r++) ranks_say(ranks, r, WIRE_BYE, 0, &mine, sizeof mine);
-    /* With nothing wrong the others may take as long as they need. */
-    int result = 0;
-    bool bounded = false;
-    while (ranks->listens && !ranks->all_done && result != ETIMEDOUT) {
-        if (!bounded && (ranks->failed || (status != 0 && status != 130))) {
-            until = br_clock_in(CLOCK_MONOTONIC, GOODBYE_S * UINT64_C(1000000000));
-            bounded = true;
-        }
-        result = bounded ? pthread_cond_timedwait(&ranks->changed, &ranks->mutex, &until)
-                         : pthread_cond_wait(&ranks->changed, &ranks->mutex);
-    }
-    bool clean = !ranks->failed && ranks->all_done && (ranks->worst == 0 || ranks->worst == 130);
-    if (ranks->failed && (status == 0 || status == 130)) {
+    ranks_tell(ranks, WIRE_BYE, status, NULL, 0);
+    eventfd_write(ranks->poke, 1); /* of rank 0: it may be the last one */
+    wait_for_all(ranks, is_fine(status));
+    bool clean = !ranks->failed && ranks->all_done && is_fine(ranks->worst);
+    if (ranks->failed && is_fine(status)) {
         if (ranks->failed_rank != ranks->rank)
             br_log(ranks->log, BR_LOG_ERROR, NULL, "rank %u %s", ranks->failed_rank, ranks->why);
         status = ranks->failed_status;
-    } else if (status == 0 && ranks->worst != 0) {
+    } else if (status == 0) {
         status = ranks->worst;
     }
-    for (unsigned r = 0; r < ranks->hubs; r++) wire_close(&ranks->wire[r]);
+    /* Rank 0 stays until the others have heard it. */
+    struct timespec until = br_clock_in(CLOCK_MONOTONIC, clean ? GOODBYE_NS : HURRY_NS);
+    while (ranks->rank == 0 && !is_alone(ranks) && ranks_wait(ranks, &until)) continue;
     ranks->quit = true;
     eventfd_write(ranks->poke, 1);
     pthread_mutex_unlock(&ranks->mutex);
-    if (ranks->listens) pthread_join(ranks->listener, NULL);
+    pthread_join(ranks->listener, NULL);
+    for (unsigned r = 0; r < ranks->count; r++) wire_close(&ranks->peer[r].wire);
     /* Without rank 0 nobody says when all are done: the others notice what this one did within a moment,
      * and who ends first has them killed. */
     if (ranks->cut_off) nanosleep(&(struct timespec){1, 500000000}, NULL);
-    hub_destroy(ranks->hub, ranks->rank > 0 ? 0 : clean ? GOODBYE_S : 2);
-    if (!engine_destroy(ranks->engine, clean)) { /* nor can its thread be ended */
+    if (ranks->mpi != NULL && !ranks->mpi->end(clean)) { /* nor can its thread be ended */
         fflush(NULL);
         _exit(status);
     }

@@ -1,4 +1,4 @@
-/* ranks.h - the ranks of a job, as one of them sees it: who it is, its connection to the hub, its way for
+/* ranks.h - the ranks of a job, as one of them sees it: who it is, its connections to others, its way for
  * data. A process is at most one rank. */
 #ifndef BEAMRING_RUNTIME_RANKS_RANKS_H
 #define BEAMRING_RUNTIME_RANKS_RANKS_H
@@ -6,8 +6,9 @@
 #include "buffers/error.h"
 #include "runtime/base/log.h"
 
-struct br_ranks;
+struct br_graph;
 struct br_message;
+struct br_ranks;
 
 /* Starts MPI, and connects all ranks. The environment's variables of ranks (${RANK}, ${RANKS},
  * ${LOCAL_RANK}) are set. Errors: BR_E_IO, BR_E_INVALID: no MPI (and which package to install), or no
@@ -19,9 +20,10 @@ int br_ranks_start_mpi(struct br_ranks **ranks, struct br_log *log, struct br_er
 int br_ranks_start_join(struct br_ranks **ranks, const char *address, struct br_log *log,
                         struct br_error *error);
 
-/* Rank `rank` of `count` on a connection to a hub of somebody else, which becomes its own. */
-int br_ranks_start_on(struct br_ranks **ranks, unsigned rank, unsigned count, int fd, struct br_log *log,
-                      struct br_error *error);
+/* Rank `rank` of `count` on sockets that are connected already, which become its own: fd[0] to rank 0; on
+ * rank 0 fd[r] to each other rank r. */
+int br_ranks_start_on(struct br_ranks **ranks, unsigned rank, unsigned count, const int *fd,
+                      struct br_log *log, struct br_error *error);
 
 unsigned br_ranks_rank(const struct br_ranks *ranks);
 unsigned br_ranks_count(const struct br_ranks *ranks);
@@ -30,22 +32,26 @@ bool br_ranks_has_messages(const struct br_ranks *ranks);
 /* Seconds without a sign of life after which a rank counts as failed. */
 void br_ranks_set_stall(struct br_ranks *ranks, double seconds);
 
-/* Collective: all ranks' bytes. *all is malloc'ed: for each rank its length (64 bits) and its bytes. */
-int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, unsigned char **all,
-                    size_t *length, struct br_error *error);
-
-/* The next rank's part of that, from *at (at first 0) on, which moves behind it. Errors: BR_E_FORMAT: not as
- * many parts as this rank expects. */
-int br_ranks_part(const unsigned char *all, size_t length, size_t *at, const unsigned char **part,
-                  size_t *bytes, struct br_error *error);
+/* Collective: all ranks' bytes. *parts is malloc'ed, one for each rank, and holds the bytes too. */
+struct br_ranks_part {
+    const unsigned char *data; /* aligned for nothing */
+    size_t bytes;
+};
+int br_ranks_gather(struct br_ranks *ranks, const void *mine, size_t bytes, struct br_ranks_part **parts,
+                    struct br_error *error);
 
 /* Collective: whether all ranks have the same pipeline file. Names the rank that has another one. */
 int br_ranks_agree(struct br_ranks *ranks, uint64_t digest, struct br_error *error);
 
-int br_ranks_post(struct br_ranks *ranks, unsigned channel, const void *data, size_t bytes);
+/* Collective: BR_E_INVALID if another rank would write files of the same names, on the same machine or in a
+ * shared file system. BR_OK if `ranks` is NULL. */
+int br_ranks_check_files(struct br_ranks *ranks, const struct br_graph *graph, struct br_error *error);
+
+int br_ranks_post(struct br_ranks *ranks, unsigned channel, const void *data, size_t bytes,
+                  struct br_error *error);
 const void *br_ranks_next_post(struct br_ranks *ranks, unsigned channel, unsigned from, size_t *bytes);
 void br_ranks_drop_post(struct br_ranks *ranks, unsigned channel, unsigned from);
-int br_ranks_message(struct br_ranks *ranks, struct br_message *message);
+void br_ranks_message(struct br_ranks *ranks, struct br_message *message);
 
 uint64_t br_ranks_events(const struct br_ranks *ranks);
 int br_ranks_await(struct br_ranks *ranks, uint64_t seen, uint64_t ns, struct br_error *error);

@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static bool append(struct wire_bytes *bytes, const void *data, size_t length)
+bool wire_append(struct wire_bytes *bytes, const void *data, size_t length)
 {
-    if (bytes->used + length > bytes->capacity) {
+    if (bytes->data == NULL || bytes->used + length > bytes->capacity) {
         size_t capacity = 2 * (bytes->used + length) + 4096;
         unsigned char *grown = realloc(bytes->data, capacity);
         if (grown == NULL) return false;
@@ -45,7 +45,8 @@ bool wire_flush(struct wire *wire)
 bool wire_send(struct wire *wire, const struct wire_head *head, const void *payload)
 {
     if (wire->fd < 0 || wire->out.used > WIRE_MAX_WAITING) return false;
-    if (!append(&wire->out, head, sizeof *head) || !append(&wire->out, payload, head->length)) return false;
+    if (!wire_append(&wire->out, head, sizeof *head) || !wire_append(&wire->out, payload, head->length))
+        return false;
     return wire_flush(wire);
 }
 
@@ -56,8 +57,7 @@ bool wire_fill(struct wire *wire)
         ssize_t n = recv(wire->fd, piece, sizeof piece, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-        if (n == 0 || !append(&wire->in, piece, (size_t)n)) return false;
-        if ((size_t)n < sizeof piece) return true;
+        if (n == 0 || !wire_append(&wire->in, piece, (size_t)n)) return false;
     }
     return false;
 }

@@ -8,19 +8,19 @@
 #include <stdint.h>
 
 enum wire_type {
-    WIRE_HELLO,    /* member to hub: who I am, `channel`: of how many ranks; payload: the token */
-    WIRE_BEAT,     /* both ways: I am alive */
-    WIRE_GATHER,   /* member to hub: my part of what all are to know */
-    WIRE_GATHERED, /* hub to members: all parts, each with its length (64 bits) before it */
-    WIRE_POST,     /* member to the hub of another: something for its stage `channel` */
-    WIRE_FAILED,   /* who has failed: payload exit status (32 bits), then text */
-    WIRE_BYE,      /* member to hub: I am done; payload exit status (32 bits) */
-    WIRE_ALL_DONE, /* hub to members: all have said so; payload the worst exit status */
+    WIRE_HELLO,    /* the first one: rank `from` of `number`; payload: the token */
+    WIRE_BEAT,     /* to and from rank 0: I am alive */
+    WIRE_GATHER,   /* to rank 0: my part of what all are to know */
+    WIRE_GATHERED, /* to all: all parts, each with its length (64 bits) before it */
+    WIRE_POST,     /* something for the stage `number` */
+    WIRE_FAILED,   /* to rank 0, and from it to all: `from` has failed, with exit status `number`; a text */
+    WIRE_BYE,      /* to rank 0: I am done, with exit status `number` */
+    WIRE_ALL_DONE, /* to all: all have said so; the worst exit status */
     WIRE_TYPES
 };
 
 struct wire_head {
-    uint32_t type, from, channel, reserved;
+    uint32_t type, from, number, reserved;
     uint64_t length; /* of the payload that follows */
 };
 
@@ -30,6 +30,9 @@ struct wire_bytes {
     unsigned char *data;
     size_t used, capacity;
 };
+
+/* Appends to bytes, whose data are malloc'ed, even where nothing is appended. False: no memory. */
+bool wire_append(struct wire_bytes *bytes, const void *data, size_t length);
 
 /* One end of a connection. */
 struct wire {
@@ -44,7 +47,7 @@ bool wire_send(struct wire *wire, const struct wire_head *head, const void *payl
 /* Sends what the socket takes now. False: the connection is lost. */
 bool wire_flush(struct wire *wire);
 
-/* Reads what there is. False: the other side has closed, or the connection is lost. */
+/* Reads all that there is. False: the other side has closed, or the connection is lost. */
 bool wire_fill(struct wire *wire);
 
 /* The next whole message that was read, or NULL; `payload` points behind it. It stays until wire_drop. A

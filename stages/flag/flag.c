@@ -28,6 +28,9 @@ static const struct br_param params[] = {
     PARAM(REALS, struct flag, power,
           "limits of an input's mean |E|^2, [least, most], between which the kurtosis of int4 noise is known",
           .def = "[2, 50]", .min = 1, .max = 76, .min_count = 2, .max_count = 2),
+    PARAM(INT, struct flag, least_level,
+          "of the F-engine: -8, or -7 where its levels are -7 to 7. Kurtosis of strong noise depends on it",
+          .def = "-8", .min = -8, .max = -7),
     {0},
 };
 static const struct br_port inputs[] = {{"in", "E[time][freq][pol][dish], int4x2, not zoned"}, {0}};
@@ -43,6 +46,7 @@ static struct br_flag_params plan_params(struct br_stage *stage, const struct fl
                                    .ninputs = flag->ninputs,
                                    .block = (size_t)flag->block / in->zone[0].downsample,
                                    .nblocks = (size_t)flag->long_block,
+                                   .least_level = (int)flag->least_level,
                                    .cuda = flag->cuda,
                                    .parallel = br_stage_parallel_loop(stage)};
 }
@@ -109,6 +113,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     const struct flag *flag = self;
     struct br_flag_params p = plan_params(stage, flag);
     br_stage_uploads_memory(stage, upload_bytes(stage, flag), m);
+    m->host += br_flag_cells_bytes(&p);
     if (br_stage_device(stage) >= 0) {
         m->device += br_flag_device_bytes(&p);
         m->locked += br_flag_result_bytes(&p);

@@ -10,7 +10,7 @@ struct flag {
     /* parameters */
     struct br_ints bad_inputs;
     const char *bad_inputs_file;
-    int64_t block, long_block;
+    int64_t block, long_block, least_level;
     struct br_reals threshold_sigma, power;
 
     size_t ninputs;             /* polarisations x dishes */

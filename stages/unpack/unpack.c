@@ -182,7 +182,7 @@ static void memory(struct br_stage *stage, void *self, struct br_memory *m)
     size_t rows = (l->packet_samples + 1) * width + (u->sums > 0 ? 8 * l->nchannels * width : 0);
     br_stage_uploads_memory(stage, 0, m);
     m->host += count_plans(stage, u) * (tables + (br_stage_device(stage) < 0 ? rows : 0));
-    if (br_stage_device(stage) >= 0) m->device += 8 * positions + 4 * l->nchannels;
+    if (br_stage_device(stage) >= 0) m->device += 8 * (positions + l->nchannels);
 }
 
 static int start(struct br_stage *stage, void *self)

@@ -69,4 +69,4 @@ def check(path):
 
 
 if __name__ == '__main__':
-    check_cases(check, 30, '_numbers.npy')
+    check_cases(check, 38, '_numbers.npy')

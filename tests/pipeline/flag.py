@@ -19,7 +19,8 @@ RULES = f"block: {BLOCK}, long_block: {LONG}, threshold_sigma: [4, 4.5]"
 
 def disturb(path):
     """Pulses in all inputs of channel 1 for a while, in input 9 of channel 3 all the time; input 5 is dead,
-    and input 20 is too strong in channel 0 in the second half. Returns the bytes [time][freq][input]."""
+    and input 20 is too strong in channel 0 in the second half; of channel 2 half of the inputs are lost for a
+    while. Returns the bytes [time][freq][input]."""
     _, size = harness.header(path)
     e = np.fromfile(path, np.uint8, offset=size).reshape(SAMPLES, 5, INPUTS)
     t = np.arange(SAMPLES)
@@ -28,6 +29,7 @@ def disturb(path):
     e[np.ix_(np.flatnonzero(pulse), [3], [9])] = 0x77
     e[:, :, 5] = 0
     e[np.ix_(np.flatnonzero((t >= 4500) & (t % 3 > 0)), [0], [20])] = 0x87
+    e[6100:6500, 2, 3:15] = 0
     with open(path, "r+b") as f:
         f.seek(size)
         f.write(e.tobytes())
@@ -57,34 +59,36 @@ def run(d, name, *args, **more):
     return e, harness.read_gaps(path, first, len(e), e.shape[1], down), result
 
 
-def expected(e, valid, bad=(), sigma=(4, 4.5), low=2, high=50, first=0):
+def expected(e, valid, bad=(), sigma=(4, 4.5), low=2, high=50, first=0, least=-8):
     """The same by the equations."""
     e, out = e.copy(), e.copy()
     out[:, :, list(bad)] = 0
     share = np.zeros(valid.shape)
     good = np.ones(INPUTS, bool)
     good[list(bad)] = False
-    P = oracle.power(e) * (valid != 0)[:, :, None]
     t = first + np.arange(len(e))
+    counts = oracle.there(e, valid, t // oracle.RUN)
+    P = oracle.power(e) * counts
     for long in np.unique(t // (BLOCK * LONG)):
         mine = np.flatnonzero(t // (BLOCK * LONG) == long)
         for f in range(e.shape[1]):
-            kept, total = [], np.zeros((3, INPUTS))
+            kept, total = [], np.zeros((3, INPUTS), int)
             for b in np.unique(t[mine] // BLOCK):
                 at = np.flatnonzero(t // BLOCK == b)
-                s0, s1, s2 = (valid[at, f] != 0).sum(), P[at, f].sum(axis=0), (P[at, f]**2).sum(axis=0)
-                if s0 < 16 or s0 < 0.1 * len(at):
+                s0, s1, s2 = (x[at, f].sum(axis=0) for x in (counts, P, P**2))
+                if s0.max() < 16 or s0.max() < 0.1 * len(at):
                     continue
-                why, close = oracle.judge(s0, s1, s2, good, good.sum(), low, high, sigma[0])
+                why, close = oracle.judge(s0, s1, s2, good, good.sum(), low, high, sigma[0], len(at),
+                                          least)
                 assert close > 1e-3, "choose other data: this decision hangs on rounding"
                 if why == oracle.KEPT:
                     kept.append(at)
-                    total += [np.full(INPUTS, s0), s1, s2]
+                    total += [s0, s1, s2]
             used = 0
             for n in range(INPUTS):
-                s0, s1, s2 = total[0, n], total[1, n:n + 1], total[2, n:n + 1]
-                is_kept = s0 >= 16 and s0 >= 0.1 * len(mine) and oracle.judge(
-                    s0, s1, s2, np.array([True]), 1, low, high, sigma[1])[0] == oracle.KEPT
+                why, _ = oracle.judge(*total[:, n:n + 1], np.array([True]), 1, low, high, sigma[1], len(mine),
+                                      least)
+                is_kept = why == oracle.KEPT
                 used += is_kept and good[n]
                 if not is_kept:
                     out[mine, f, n] = 0
@@ -128,6 +132,23 @@ def test_a_recording_that_begins_late():
         compare(got, bytes_valid, *expected(e, valid, first=700))
 
 
+def test_levels_without_the_least():
+    """Other blocks of strong noise are flagged than if level -8 could come."""
+    with harness.scratch() as d:
+        path = record_field(d, samples=SAMPLES)
+        level = np.clip(np.rint(np.random.default_rng(3).normal(0, 3, (2, SAMPLES, 5, INPUTS))), -7, 7)
+        e = (level[0].astype(np.int8) & 15 | level[1].astype(np.int8) << 4).astype(np.uint8)
+        with open(path, "r+b") as f:
+            f.seek(harness.header(path)[1])
+            f.write(e.tobytes())
+        valid = np.full(e.shape[:2], 255)
+        wanted, share = expected(e, valid, sigma=(2, 3), least=-7)
+        assert not np.array_equal(share, expected(e, valid, sigma=(2, 3))[1])
+        more = f"block: {BLOCK}, long_block: {LONG}, threshold_sigma: [2, 3], least_level: -7"
+        got, bytes_valid, _ = run(d, "v", more=more)
+        compare(got, bytes_valid, wanted, share)
+
+
 def test_bad_inputs():
     """From a list and from a file; they are not expected, and the counters go on."""
     with harness.scratch() as d:
@@ -159,11 +180,12 @@ def test_kurtosis():
         assert keys["DTYPE"] == "f32" and keys["DOWNSAMPLE"] == str(BLOCK), keys
         sk = np.fromfile(path, "<f4", offset=size).reshape(-1, 5, INPUTS)
         assert len(sk) == -(-SAMPLES // BLOCK)
-        P = oracle.power(e) * (valid != 0)[:, :, None]
+        counts = oracle.there(e, valid, np.arange(SAMPLES) // oracle.RUN)
+        P = oracle.power(e) * counts
         for b in range(len(sk)):
             at = slice(b * BLOCK, (b + 1) * BLOCK)
-            s0, s1 = (valid[at] != 0).sum(axis=0)[:, None], P[at].sum(axis=0)
-            want = oracle.kurtosis(s0, s1, (P[at]**2).sum(axis=0))
+            s0, s1, s2 = (x[at].sum(axis=0) for x in (counts, P, P**2))
+            want = oracle.kurtosis(s0, s1, s2)
             none = (s0 < 2) | (s1 == 0)
             assert np.array_equal(np.isnan(sk[b]), none)
             assert np.allclose(sk[b][~none], want[~none], 1e-5, 1e-5)

@@ -64,6 +64,7 @@ def test_half_open_connections():
         for s in held:
             s.close()
         n.wait_until(lambda s: n.metrics()["beamring_http_connections"] < 20, what="the connections' end")
+        assert resident(n) - before < 200 * 2048, resident(n) - before  # what they used goes with them
         ends_well(n)
 
 

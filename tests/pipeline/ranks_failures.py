@@ -2,6 +2,7 @@
 their balance, and what left the pipeline before is whole."""
 import concurrent.futures
 import contextlib
+import glob
 import os
 import signal
 import socket
@@ -131,11 +132,32 @@ def stop(pid):
         os.kill(pid, signal.SIGSTOP)
 
 
+def woken():
+    """Rank 0 stops until the other has given it up, and then goes on: it says of itself what happened."""
+    with harness.scratch() as d:
+        field(d, 2)
+        jobs = begin_joined(d, 2, "stall_s: 4\n" + COPY.replace("field}", "field, loop: 0, realtime: true}"))
+        try:
+            end = time.time() + 60
+            while not all(glob.glob(os.path.join(d, f"out{r}", "*.dada")) for r in range(2)):
+                assert time.time() < end, "nothing is written"
+                time.sleep(0.05)
+            jobs[0].send_signal(signal.SIGSTOP)
+            other = mpi.finish(jobs[1])
+            jobs[0].send_signal(signal.SIGCONT)
+            for result in (other, mpi.finish(jobs[0])):
+                assert result.status == 1 and "rank 0 has given no sign of life" in result.err, result
+        finally:
+            for job in jobs:
+                job.kill()
+                job.communicate()
+
+
 def test_a_rank_is_gone():
     """Killed, or stopped; all cases at a time, for most of it is waiting."""
     cases = [(killed, dead, transport) for dead in (0, 2) for transport in ("vader", "tcp")]
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        for done in [pool.submit(*case) for case in cases + [(stopped, 0), (stopped, 1)]]:
+    with concurrent.futures.ThreadPoolExecutor(7) as pool:
+        for done in [pool.submit(*case) for case in cases + [(stopped, 0), (stopped, 1), (woken,)]]:
             done.result()
 
 
@@ -184,7 +206,7 @@ def test_an_interrupt_drains_all():
             mpi.end(job)
 
 
-def join(d, n, text, before=None, said=None):
+def begin_joined(d, n, text, before=None, said=None):
     """A job without MPI; `before(port)` is called when rank 0 runs and the others do not yet. `said`: RANK
     and RANKS of each process, where they are others."""
     with open(os.path.join(d, "join.yaml"), "w") as f:
@@ -199,7 +221,11 @@ def join(d, n, text, before=None, said=None):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         if r == 0 and before:
             before(port)
-    return [mpi.finish(job, 60) for job in jobs]
+    return jobs
+
+
+def join(*args, **more):
+    return [mpi.finish(job, 60) for job in begin_joined(*args, **more)]
 
 
 COPY = TELESCOPE + """

@@ -155,7 +155,16 @@ def name_of(start_ns):
     return datetime.datetime.fromtimestamp(s, datetime.timezone.utc).strftime("%Y%m%dT%H%M%S") + f".{ms:03d}Z"
 
 
-def read_sources(run, directory, epoch_ns):
+def is_sent(sent, present, first, offset):
+    """Whether the F-engine sent all packets that were taken, at the samples of the recording. At other times
+    it would lack those that were lost there."""
+    at = first // boards.SAMPLES + offset
+    state = sent.state[:, max(at, 0):at + present.shape[1]]
+    return at >= 0 and state.shape == present.shape and \
+        not (present & ((state & (boards.SENT | boards.TWIN)) == 0)).any()
+
+
+def read_sources(run, directory, epoch_ns, sent):
     """Which slots were taken, by the recording of who was missing, if there is one: a node may be killed
     before its first frame. Returns a complaint, or None."""
     paths = glob.glob(os.path.join(directory, f"s_{name_of(run.start_ns)}_*.sources"))
@@ -173,8 +182,18 @@ def read_sources(run, directory, epoch_ns):
         at, count, source = line.split()[:3]
         part = slice((int(at) - first) // boards.SAMPLES, (int(at) + int(count) - first) // boards.SAMPLES)
         present[slice(None) if source == "all" else int(source), part] = False
+    if run.clock_from == run.first and run.first is not None and is_sent(sent, present, first, offset):
+        run.clock_from = None  # the machine's clock was wrong, and not the count
     run.put(present, first, end, offset)
     return None
+
+
+def at_the_end(present, latest):
+    """[board][slot]: after the last packet of its board that was taken, within the last `latest` slots. One
+    thread of the F-engine may be so far behind another, and its packets come when the sockets are closed."""
+    n = present.shape[1]
+    taken_until = np.where(present.any(1), n - np.argmax(present[:, ::-1], 1), 0)
+    return np.arange(n) >= np.maximum(taken_until, n - latest)[:, None]
 
 
 def balance_of_slots(sent, processes, wrong):
@@ -196,6 +215,7 @@ def balance_of_slots(sent, processes, wrong):
         run.invented = int((present & ~known).sum() + beyond.sum())
         run.taken = present.sum(1)
         run.lacking = ((state & boards.SENT) > 0) & ~present
+        run.unheard = int((run.lacking & at_the_end(present, sent.latest)).sum())
         fate["taken"] += (present & ((state & boards.SENT) > 0)).sum(1)
         fate["taken from a twin"] += (present & known & ~((state & boards.SENT) > 0)).sum(1)
         fate["lost in the node"] += run.lacking.sum(1)
@@ -212,7 +232,7 @@ def balance_of_slots(sent, processes, wrong):
 def balance_of_packets(soak, sent, processes, wrong):
     """The kernel between the F-engine and the node: all are exact."""
     last = {k: 0 for k in soak.udp}
-    unexplained = 0
+    unexplained, nobody = 0, soak.udp["OutDatagrams"] - soak.udp["InDatagrams"] - soak.udp["InErrors"]
     totals = {k: 0 for k in (*REASONS, "kernel", "died with the process", "accepted in a failed run")}
     for number, (process, after) in enumerate(zip(processes, soak.udp_at_ends)):
         got, kernel = (after[k] - last[k] for k in ("InDatagrams", "RcvbufErrors"))
@@ -251,7 +271,8 @@ def balance_of_packets(soak, sent, processes, wrong):
         totals["died with the process"] += died
         if died < 0 or (died and not killed):
             wrong.append(f"process {number}: the kernel gave it {got} packets, it has counted {seen}")
-        unexplained += max(0, lacking - reasons - kernel - (died if killed else 0))
+        unheard = sum(run.unheard for run in process if run.present is not None)
+        unexplained += max(0, lacking - reasons - kernel - (died if killed else 0) - min(unheard, nobody))
     udp = soak.udp
     if sent.packets - sent.count["failed"] != udp["OutDatagrams"]:
         wrong.append(f"the F-engine sent {sent.packets} packets, and the kernel {udp['OutDatagrams']}")
@@ -406,7 +427,7 @@ def account(soak, limit_s):
     for run in (r for p in processes for r in p):
         run.failed = not run.balanced
         if run.start_ns is not None:
-            said = read_sources(run, soak.path("sources"), soak.epoch_ns)
+            said = read_sources(run, soak.path("sources"), soak.epoch_ns, sent)
             if said:
                 wrong.append(said)
     slots = balance_of_slots(sent, processes, wrong)

@@ -36,7 +36,7 @@ streams: {{first: 0, step: 1, count: 1}}
 # The ledger's marks of a slot of a board.
 SENT, DEAD, LOST, TWIN = 1, 2, 4, 8
 TABLE = 2039 if CHORD else 251
-RMS = 2 if CHORD else 2.5  # levels: at 2.5 `flag` sees in 1024 inputs that level -8 never comes
+RMS = 2 if CHORD else 2.5  # levels
 
 
 def payloads():

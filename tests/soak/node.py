@@ -48,7 +48,7 @@ pipeline:
     receive_buffer: 4194304
 {CAPTURE}
   - {{stage: dump, in: {{from: field, history: {{seconds: 4}}}}, directory: disk/dumps, disk_timeout_s: 2}}
-  - {{stage: flag, in: field, out: clean, long_block: 16}}
+  - {{stage: flag, in: field, out: clean, long_block: 16, least_level: -7}}
   - {{stage: upchannelize, in: clean, out: fine, factor: 4}}
   - {{stage: frb_grid, in: fine, out: grid, integrate: 32}}
   - {{stage: frb_beams, in: grid, out: beams, beams: {{grid: [2, 2], spacing_deg: 1}}}}
@@ -76,7 +76,7 @@ pipeline:
     receive_buffer: 268435456
 {CAPTURE}
   - {{stage: dump, in: {{from: field, history: {{seconds: 0.5}}}}, directory: disk/dumps, disk_timeout_s: 2}}
-  - {{stage: flag, in: field, out: clean, threshold_sigma: [20, 5]}}
+  - {{stage: flag, in: field, out: clean, least_level: -7}}
   - {{stage: upchannelize, in: clean, out: fine, factor: 16}}
   - {{stage: frb_grid, in: fine, out: grid, integrate: 192}}
   - {{stage: frb_beams, name: search, in: grid, out: beams, beams: {{grid: [32, 32], spacing_deg: 0.12}}}}

@@ -1,7 +1,6 @@
 /* check_ranks.c - see check_ranks.h. */
 #include "tools/beamring/check_ranks.h"
 
-#include "runtime/ranks/hub.h"
 #include "runtime/ranks/ranks.h"
 
 #include <errno.h>
@@ -18,8 +17,8 @@ struct child {
     int printed; /* a file in memory */
 };
 
-/* The process that is rank `rank`: its exit status. */
-static int be_rank(const struct arguments *a, unsigned rank, int fd, int printed,
+/* The process that is rank `rank`, with its sockets to others: its exit status. */
+static int be_rank(const struct arguments *a, unsigned rank, const int *fd, int printed,
                    int (*check)(const struct arguments *a, struct br_ranks *ranks))
 {
     struct br_ranks *ranks;
@@ -50,48 +49,48 @@ static void show(unsigned rank, unsigned ranks, int printed)
     close(printed);
 }
 
+/* Begins a process for each rank, rank 0 last, which has the other ends of all sockets. False, with errno: no
+ * more processes can be made. */
+static bool begin(const struct arguments *a, struct child *child, int *fd,
+                  int (*check)(const struct arguments *a, struct br_ranks *ranks))
+{
+    for (unsigned r = a->ranks; r-- > 0;) {
+        int pair[2] = {-1, -1};
+        child[r].printed = memfd_create("check", MFD_CLOEXEC);
+        if (child[r].printed < 0) return false;
+        if (r > 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+        fd[r] = pair[0];
+        child[r].pid = fork();
+        if (child[r].pid == 0) {
+            for (unsigned i = r; r > 0 && i < a->ranks; i++) close(fd[i]);
+            _exit(be_rank(a, r, r > 0 ? &pair[1] : fd, child[r].printed, check));
+        }
+        if (r > 0) close(pair[1]);
+        if (child[r].pid < 0) return false;
+    }
+    return true;
+}
+
 int check_ranks(const struct arguments *a, int (*check)(const struct arguments *a, struct br_ranks *ranks))
 {
     struct child *child = calloc(a->ranks, sizeof *child);
     int *fd = calloc(a->ranks, sizeof *fd), status = 0;
-    struct hub *hub = NULL;
-    struct br_error error = {0};
-    unsigned made = 0;
-    for (; child != NULL && fd != NULL && made < a->ranks; made++) {
-        int pair[2];
-        child[made].printed = memfd_create("check", MFD_CLOEXEC);
-        if (child[made].printed < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) break;
-        child[made].pid = fork();
-        if (child[made].pid == 0) {
-            for (unsigned i = 0; i < made; i++) close(fd[i]);
-            close(pair[0]);
-            _exit(be_rank(a, made, pair[1], child[made].printed, check));
-        }
-        close(pair[1]);
-        fd[made] = pair[0];
-        if (child[made].pid < 0) break;
-    }
-    if (made < a->ranks) {
-        fprintf(stderr, "beamring check: --ranks: no more than %u processes can be made: %s\n", made,
+    for (unsigned r = 0; fd != NULL && r < a->ranks; r++) fd[r] = -1;
+    if (child == NULL || fd == NULL || !begin(a, child, fd, check)) {
+        fprintf(stderr, "beamring check: --ranks: not as many as %u processes can be made: %s\n", a->ranks,
                 strerror(errno));
-        for (unsigned i = 0; fd != NULL && i <= made && i < a->ranks; i++) close(fd[i]);
-        status = 1;
-    } else if (hub_create(&hub, a->ranks, fd, &error) != BR_OK) {
-        fprintf(stderr, "beamring check: %s\n", error.text);
         status = 1;
     }
-    for (unsigned i = 0; i < made; i++) {
+    for (unsigned r = 0; fd != NULL && r < a->ranks; r++)
+        if (fd[r] >= 0) close(fd[r]); /* where rank 0 has not begun, the others end */
+    for (unsigned r = 0; child != NULL && r < a->ranks; r++) {
         int how = 0;
-        while (waitpid(child[i].pid, &how, 0) < 0 && errno == EINTR) continue;
+        if (child[r].pid <= 0) continue;
+        while (waitpid(child[r].pid, &how, 0) < 0 && errno == EINTR) continue;
         int exited = WIFEXITED(how) ? WEXITSTATUS(how) : 1;
         if (status == 0) status = exited;
     }
-    for (unsigned i = 0; i < made; i++)
-        if (status == 0)
-            show(i, a->ranks, child[i].printed);
-        else
-            close(child[i].printed);
-    hub_destroy(hub, 1);
+    for (unsigned r = 0; status == 0 && r < a->ranks; r++) show(r, a->ranks, child[r].printed);
     free(child);
     free(fd);
     return status;

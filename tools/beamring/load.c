@@ -1,5 +1,4 @@
 /* load.c - what check and graph begin with: a pipeline file, loaded and checked. */
-#include "runtime/ranks/files.h"
 #include "runtime/ranks/ranks.h"
 #include "runtime/run/pipeline.h"
 #include "tools/beamring/commands.h"

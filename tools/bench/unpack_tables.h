@@ -12,9 +12,10 @@ struct unpack_shape {
     bool time_last;                                     /* [freq][time][input], else [time][freq][input] */
     bool pol_scattered; /* inputs alternate between polarisations, whose dishes stand apart in E */
     size_t sum_samples;
+    bool adjacent; /* channels of a stream, else those of all streams alternate */
 };
 
-/* Channels of the streams interleave. The tables are of bench_alloc. */
+/* The tables are of bench_alloc. */
 static inline struct br_unpack_params unpack_tables(const struct unpack_shape *s)
 {
     size_t F = s->streams * s->channels, n = s->sources * s->inputs, all = n / 2;
@@ -41,8 +42,9 @@ static inline struct br_unpack_params unpack_tables(const struct unpack_shape *s
                                  .real_high = true,
                                  .sum_samples = s->sum_samples};
     for (size_t f = 0; f < F; f++) {
-        stream[f] = (uint32_t)(f % s->streams);
-        channel[f] = f % s->streams * p.packet_bytes + f / s->streams * p.channel_stride;
+        size_t in_stream = s->adjacent ? f % s->channels : f / s->streams;
+        stream[f] = (uint32_t)(s->adjacent ? f / s->channels : f % s->streams);
+        channel[f] = stream[f] * p.packet_bytes + in_stream * p.channel_stride;
     }
     for (size_t i = 0; i < n; i++) {
         source[i] = (uint32_t)(i / s->inputs);

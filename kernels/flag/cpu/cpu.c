@@ -35,9 +35,22 @@ void br_flag_cpu_create(struct br_flag *plan)
 struct adding {
     struct br_flag *plan;
     size_t at, nsteps;
-    const uint8_t *e, *valid;
+    const uint8_t *e, *cells;
     uint8_t *out;
 };
+
+/* FLAG_RUN rows in which inputs may be missing. */
+static void add_lost(const uint8_t *e, size_t stride, size_t ninputs, uint16_t *lost)
+{
+    enum { SOME = 64 };
+    for (size_t n = 0; n < ninputs; n += SOME) {
+        uint8_t there[SOME] = {0};
+        size_t count = ninputs - n < SOME ? ninputs - n : SOME;
+        for (size_t t = 0; t < FLAG_RUN; t++)
+            for (size_t k = 0; k < count; k++) there[k] |= e[t * stride + n + k];
+        for (size_t k = 0; k < count; k++) lost[n + k] += there[k] == 0 ? FLAG_RUN : 0;
+    }
+}
 
 static void add_block(void *arg, size_t job, unsigned worker)
 {
@@ -48,20 +61,27 @@ static void add_block(void *arg, size_t job, unsigned worker)
     uint32_t *s1 = plan->sums + (b * F + f) * 2 * N;
     (void)worker;
     if (!flag_span(plan, b, a->at, a->at + a->nsteps, &from, &to)) return;
-    if (from % plan->p.block == 0 || from == plan->begin) memset(s1, 0, 2 * N * sizeof *s1);
+    uint16_t *lost = plan->lost + (b * F + f) * N;
+    if (from % plan->p.block == 0 || from == plan->begin) {
+        memset(s1, 0, 2 * N * sizeof *s1);
+        memset(lost, 0, N * sizeof *lost);
+    }
+    for (size_t t = from; a->cells && t < to; t++)
+        if (t % plan->p.block % FLAG_RUN == 0 && a->cells[(t - a->at) * F + f] == FLAG_GAPS)
+            add_lost(a->e + ((t - a->at) * F + f) * N, F * N, N, lost);
     for (size_t t = from, count; t < to; t += count) {
         count = to - t < FLAG_ROWS_AT_ONCE ? to - t : FLAG_ROWS_AT_ONCE;
         size_t cell = (t - a->at) * F + f;
-        plan->add_rows(a->e + cell * N, F * N, a->valid ? a->valid + cell : NULL, F, count, plan->keep,
+        plan->add_rows(a->e + cell * N, F * N, a->cells ? a->cells + cell : NULL, F, count, plan->keep,
                        a->out + cell * N, N, s1, s1 + N);
     }
 }
 
 /* The rows of one call are F N bytes apart, in `e` and in `out`. */
-void br_flag_cpu_add(struct br_flag *plan, size_t at, size_t nsteps, const uint8_t *e, const uint8_t *valid,
+void br_flag_cpu_add(struct br_flag *plan, size_t at, size_t nsteps, const uint8_t *e, const uint8_t *cells,
                      uint8_t *out)
 {
-    struct adding a = {plan, at, nsteps, e, valid, out};
+    struct adding a = {plan, at, nsteps, e, cells, out};
     size_t blocks = (at + nsteps - 1) / plan->p.block - at / plan->p.block + 1;
     br_parallel_for(&plan->p.parallel, blocks * plan->p.nchannels, add_block, &a);
 }
@@ -76,23 +96,17 @@ static enum br_flag_reason decide_block(const struct br_flag *plan, size_t cell,
 {
     size_t N = plan->p.ninputs;
     const uint32_t *s1 = plan->sums + cell * 2 * N, *s2 = s1 + N;
+    const uint16_t *lost = plan->lost + cell * N;
     uint32_t s0 = plan->s0[cell], part = 0;
-    bool enough = flag_enough(s0, (uint32_t)steps);
-    float samples = (float)s0;
-    struct flag_row row = flag_find_row(samples);
+    struct flag_row row = flag_find_row((float)s0);
     struct flag_sums sums = {0, 0, 0, 0};
     for (size_t n = 0; n < N; n++) {
-        bool is = s0 >= 2 && s1[n] > 0;
-        float first = (float)s1[n], kurtosis = is ? flag_kurtosis(samples, first, (float)s2[n]) : NAN,
-              power = first / samples;
+        float kurtosis;
+        part += flag_block_input(&sums, plan->table, row, s0, s0 - lost[n], (uint32_t)steps, s1[n], s2[n],
+                                 &plan->rules, plan->bad[n], &kurtosis);
         if (sk) sk[n] = kurtosis;
-        if (!enough || !is || plan->bad[n] || power < plan->rules.least_power ||
-            power > plan->rules.most_power)
-            continue;
-        flag_add_input(&sums, br_flag_table, row, kurtosis, power);
-        part++;
     }
-    if (!enough) return BR_FLAG_FEW;
+    if (!flag_enough(s0, (uint32_t)steps)) return BR_FLAG_FEW;
     return flag_block(&sums, s0, part, plan->expected, plan->rules.block_sigma);
 }
 
@@ -103,24 +117,24 @@ static void decide_channel(void *arg, size_t f, unsigned worker)
     struct br_flag *plan = d->plan;
     size_t F = plan->p.nchannels, N = plan->p.ninputs, from, to, row = 0, left = 0;
     uint8_t *weightless = plan->weightless + f * N;
-    uint32_t s0 = 0;
     (void)worker;
     for (size_t b = plan->begin / plan->p.block; flag_span(plan, b, plan->begin, plan->end, &from, &to);
          b++) {
         float *sk = d->sk ? d->sk + (row++ * F + f) * N : NULL;
         plan->reason[b * F + f] = (uint8_t)decide_block(plan, b * F + f, to - from, sk);
-        if (plan->reason[b * F + f] == BR_FLAG_KEPT) s0 += plan->s0[b * F + f];
     }
     for (size_t n = 0; n < N; n++) {
         unsigned long long s1 = 0, s2 = 0;
+        uint32_t s0 = 0;
         for (size_t b = 0; b < plan->p.nblocks; b++) {
             const uint32_t *sums = plan->sums + (b * F + f) * 2 * N + n;
             if (plan->reason[b * F + f] != BR_FLAG_KEPT) continue;
+            s0 += plan->s0[b * F + f] - plan->lost[(b * F + f) * N + n];
             s1 += sums[0];
             s2 += sums[N];
         }
         weightless[n] =
-            (uint8_t)flag_input(br_flag_table, s0, s1, s2, (uint32_t)(plan->end - plan->begin), &plan->rules);
+            (uint8_t)flag_input(plan->table, s0, s1, s2, (uint32_t)(plan->end - plan->begin), &plan->rules);
         plan->used[f] += weightless[n] == BR_FLAG_KEPT && !plan->bad[n];
         left += weightless[n] != BR_FLAG_KEPT;
     }

@@ -16,6 +16,7 @@ typedef const float (*table_rows)[FLAG_POWERS][4];
 struct decide_work {
     const uint32_t *s0;   /* [nblocks][F] */
     const uint32_t *sums; /* [nblocks][F][2][N] */
+    const uint16_t *lost; /* [nblocks][F][N], or null: nothing */
     const uint8_t *bad;   /* [N] */
     table_rows table;
     struct br_flag_rules rules; /* without bad */
@@ -47,19 +48,14 @@ __global__ void __launch_bounds__(DECIDE_THREADS) decide_blocks(decide_work w)
     float *sk = w.sk ? w.sk + static_cast<size_t>(unit) * w.N : nullptr;
     uint32_t s0 = w.s0[cell], part = 0;
     uint32_t steps = min((b + 1) * w.block, w.end) - max(b * w.block, w.begin);
-    bool enough = flag_enough(s0, steps);
-    float samples = static_cast<float>(s0);
     struct flag_sums all = {0, 0, 0, 0};
-    struct flag_row at = flag_find_row(samples);
+    struct flag_row at = flag_find_row(static_cast<float>(s0));
     for (unsigned n = lane; n < w.N; n += 32) {
-        bool is = s0 >= 2 && s1[n] > 0;
-        float first = static_cast<float>(s1[n]), power = FLAG_DIV(first, samples);
-        float kurtosis =
-            is ? flag_kurtosis(samples, first, static_cast<float>(s2[n])) : __int_as_float(0x7fffffff);
+        uint32_t mine = w.lost ? s0 - w.lost[cell * w.N + n] : s0;
+        float kurtosis;
+        part +=
+            flag_block_input(&all, w.table, at, s0, mine, steps, s1[n], s2[n], &w.rules, w.bad[n], &kurtosis);
         if (sk) sk[n] = kurtosis;
-        if (!enough || !is || w.bad[n] || power < w.rules.least_power || power > w.rules.most_power) continue;
-        flag_add_input(&all, w.table, at, kurtosis, power);
-        part++;
     }
     all.r = warp_sum(all.r);
     all.k2 = warp_sum(all.k2);
@@ -68,7 +64,8 @@ __global__ void __launch_bounds__(DECIDE_THREADS) decide_blocks(decide_work w)
     part = static_cast<uint32_t>(warp_sum(part));
     if (lane == 0)
         w.reason[cell] = static_cast<uint8_t>(
-            enough ? flag_block(&all, s0, part, w.expected, w.rules.block_sigma) : BR_FLAG_FEW);
+            flag_enough(s0, steps) ? flag_block(&all, s0, part, w.expected, w.rules.block_sigma)
+                                   : BR_FLAG_FEW);
 }
 
 /* One input of a channel: one thread.   grid (inputs / DECIDE_THREADS, F) */
@@ -84,7 +81,7 @@ __global__ void __launch_bounds__(DECIDE_THREADS) decide_inputs(decide_work w)
             size_t cell = static_cast<size_t>(b) * w.F + f;
             const uint32_t *sums = w.sums + cell * 2 * w.N + n;
             if (w.reason[cell] != BR_FLAG_KEPT) continue;
-            s0 += w.s0[cell];
+            s0 += w.lost ? w.s0[cell] - w.lost[cell * w.N + n] : w.s0[cell];
             s1 += sums[0];
             s2 += sums[w.N];
         }

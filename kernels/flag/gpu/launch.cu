@@ -13,9 +13,10 @@ using namespace beamring::flag;
 
 struct br_flag_gpu {
     uint32_t *sums;  /* [nblocks][F][2][N] */
+    uint16_t *lost;  /* [nblocks][F][N] */
     uint8_t *result; /* reason, used, input: as in locked memory */
     uint8_t *keep;   /* [F][vectors][16] */
-    float *table;    /* as br_flag_table */
+    float *table;    /* the plan's */
     unsigned vectors;
     cudaEvent_t done;
     bool waiting;
@@ -50,7 +51,8 @@ bool whole(const struct br_flag_params *p, const void *a, const void *b)
 
 extern "C" size_t br_flag_cuda_bytes(const struct br_flag_params *p)
 {
-    return sums_bytes(p) + br_flag_result_bytes(p) + p->nchannels * vectors_of(p) * 16 + sizeof br_flag_table;
+    return sums_bytes(p) + sums_bytes(p) / 4 + br_flag_result_bytes(p) + p->nchannels * vectors_of(p) * 16 +
+           sizeof br_flag_table;
 }
 
 extern "C" int br_flag_cuda_create(struct br_flag *plan, struct br_why *why)
@@ -61,11 +63,12 @@ extern "C" int br_flag_cuda_create(struct br_flag *plan, struct br_why *why)
     if (!g) return br_because(why, "no memory for the flags");
     g->vectors = vectors_of(p);
     g->sums = static_cast<uint32_t *>(br_cuda_alloc(plan->cuda, sums_bytes(p), why));
-    if (g->sums) g->result = static_cast<uint8_t *>(br_cuda_alloc(plan->cuda, br_flag_result_bytes(p), why));
+    if (g->sums) g->lost = static_cast<uint16_t *>(br_cuda_alloc(plan->cuda, sums_bytes(p) / 4, why));
+    if (g->lost) g->result = static_cast<uint8_t *>(br_cuda_alloc(plan->cuda, br_flag_result_bytes(p), why));
     if (g->result)
         g->keep = static_cast<uint8_t *>(br_cuda_alloc(plan->cuda, p->nchannels * g->vectors * 16, why));
     if (g->keep)
-        g->table = static_cast<float *>(br_cuda_table(plan->cuda, br_flag_table, sizeof br_flag_table, why));
+        g->table = static_cast<float *>(br_cuda_table(plan->cuda, plan->table, sizeof br_flag_table, why));
     if (!g->table) return -1;
     /* The bytes behind the last input of a channel are never changed. */
     cudaMemsetAsync(g->keep, 0xff, p->nchannels * g->vectors * 16, stream_of(plan));
@@ -83,6 +86,7 @@ extern "C" void br_flag_cuda_destroy(struct br_flag *plan)
     struct br_flag_gpu *g = plan->gpu;
     if (!g) return;
     br_cuda_free(plan->cuda, g->sums);
+    br_cuda_free(plan->cuda, g->lost);
     br_cuda_free(plan->cuda, g->result);
     br_cuda_free(plan->cuda, g->keep);
     br_cuda_free(plan->cuda, g->table);
@@ -92,21 +96,22 @@ extern "C" void br_flag_cuda_destroy(struct br_flag *plan)
 }
 
 extern "C" void br_flag_cuda_add(struct br_flag *plan, size_t at, size_t nsteps, const uint8_t *e,
-                                 const uint8_t *valid, uint8_t *out)
+                                 const uint8_t *cells, uint8_t *out)
 {
     const struct br_flag_params *p = &plan->p;
     struct br_flag_gpu *g = plan->gpu;
     br_cuda_begin(plan->cuda);
     const void *there =
-        valid ? br_cuda_upload(plan->cuda, valid, nsteps * p->nchannels) : static_cast<const void *>(nullptr);
+        cells ? br_cuda_upload(plan->cuda, cells, nsteps * p->nchannels) : static_cast<const void *>(nullptr);
     /* The up to 15 bytes behind the last input are not multiplied. */
     const void *keep = br_cuda_upload(plan->cuda, plan->keep, p->ninputs);
-    if (!keep || (valid && !there)) return; /* kept by br_cuda_check */
+    if (!keep || (cells && !there)) return; /* kept by br_cuda_check */
     sums_work w = {e,
                    static_cast<const uint8_t *>(there),
                    static_cast<const uint8_t *>(keep),
                    out,
                    g->sums,
+                   g->lost,
                    static_cast<unsigned>(at),
                    static_cast<unsigned>(nsteps),
                    static_cast<unsigned>(p->nchannels),
@@ -116,8 +121,9 @@ extern "C" void br_flag_cuda_add(struct br_flag *plan, size_t at, size_t nsteps,
                    at % p->block != 0 && at != plan->begin};
     dim3 grid((w.F * w.vectors + SUMS_THREADS - 1) / SUMS_THREADS,
               (w.at + w.count - 1) / w.block - w.at / w.block + 1);
-    void (*kernel)(sums_work) = whole(p, e, out) ? (valid ? sums<true, true> : sums<true, false>)
-                                                 : (valid ? sums<false, true> : sums<false, false>);
+    void (*kernel)(sums_work) = whole(p, e, out) ? (cells ? sums<true, true> : sums<true, false>)
+                                                 : (cells ? sums<false, true> : sums<false, false>);
+    if (at == plan->begin) cudaMemsetAsync(g->lost, 0, sums_bytes(p) / 4, stream_of(plan));
     kernel<<<grid, SUMS_THREADS, 0, stream_of(plan)>>>(w);
 }
 
@@ -131,6 +137,7 @@ void decide(struct br_flag *plan, const void *s0, const void *bad, uint8_t *out,
     struct br_flag_gpu *g = plan->gpu;
     decide_work w = {static_cast<const uint32_t *>(s0),
                      g->sums,
+                     plan->gaps ? g->lost : nullptr,
                      static_cast<const uint8_t *>(bad),
                      reinterpret_cast<table_rows>(g->table),
                      plan->rules,
@@ -196,11 +203,15 @@ extern "C" void br_flag_cuda_wait(struct br_flag *plan)
             memset(plan->reason + b * plan->p.nchannels, BR_FLAG_FEW, plan->p.nchannels);
 }
 
-extern "C" void br_flag_cuda_sums(struct br_flag *plan, uint32_t *s1_s2)
+extern "C" void br_flag_cuda_sums(struct br_flag *plan, uint32_t *s1_s2, uint16_t *lost)
 {
     cudaStream_t stream = stream_of(plan);
     br_cuda_ok(plan->cuda,
                cudaMemcpyAsync(s1_s2, plan->gpu->sums, sums_bytes(&plan->p), cudaMemcpyDeviceToHost, stream),
                "cudaMemcpyAsync");
+    br_cuda_ok(
+        plan->cuda,
+        cudaMemcpyAsync(lost, plan->gpu->lost, sums_bytes(&plan->p) / 4, cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync");
     br_cuda_ok(plan->cuda, cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }

@@ -8,6 +8,7 @@
 #define BEAMRING_KERNELS_FLAG_GPU_SUMS_CUH
 
 #include "kernels/common/transpose.cuh"
+#include "kernels/flag/plan.h"
 
 #include <stddef.h>
 
@@ -20,10 +21,11 @@ enum { SUMS_THREADS = 128, SUMS_BLOCKS = 6 };
 
 struct sums_work {
     const uint8_t *e;              /* int4x2 [count][F][N], from the first sample of the call on */
-    const uint8_t *valid;          /* [count][F], or null */
+    const uint8_t *cells;          /* [count][F] of enum flag_cell, or null: all count */
     const uint8_t *keep;           /* [N rounded up to 16]: 0xff or 0 */
     uint8_t *out;                  /* as e */
     uint32_t *sums;                /* [nblocks][F][2][N] */
+    uint16_t *lost;                /* [nblocks][F][N] */
     unsigned at, count;            /* samples of the long block: [at, at + count) */
     unsigned F, N, block, vectors; /* vectors: groups of 16 inputs in a channel */
     bool goes_on;                  /* the block that `at` lies in has sums already */
@@ -56,6 +58,11 @@ __device__ __forceinline__ void store_inputs(uint8_t *row, unsigned n, unsigned 
 __device__ __forceinline__ uint4 operator&(uint4 a, uint4 b)
 {
     return make_uint4(a.x & b.x, a.y & b.y, a.z & b.z, a.w & b.w);
+}
+
+__device__ __forceinline__ uint4 operator|(uint4 a, uint4 b)
+{
+    return make_uint4(a.x | b.x, a.y | b.y, a.z | b.z, a.w | b.w);
 }
 
 /* Four bytes of a table of eight, by the low four nibbles; 0 for those of 8 and more: they choose the sign of
@@ -112,37 +119,70 @@ __device__ __forceinline__ void store_sums(uint32_t *to, unsigned n, unsigned N,
     }
 }
 
+/* Where bytes are not 0.
+ *   x       simd: input 3 2 1 0   register: input / 4
+ *   result  bit 8 i + 7 - k <-> input 4 k + i */
+__device__ __forceinline__ unsigned not_zero(uint4 x)
+{
+    constexpr unsigned TOPS = 0x80808080u, OTHERS = 0x7f7f7f7fu;
+    unsigned a = ((x.x & OTHERS) + OTHERS) | x.x, b = ((x.y & OTHERS) + OTHERS) | x.y;
+    unsigned c = ((x.z & OTHERS) + OTHERS) | x.z, d = ((x.w & OTHERS) + OTHERS) | x.w;
+    return (a & TOPS) | (b & TOPS) >> 1 | (c & TOPS) >> 2 | (d & TOPS) >> 3;
+}
+
+/* FLAG_RUN samples of 16 inputs, of which those that are in `there` had one that is not 0. */
+__device__ __forceinline__ void add_lost(uint16_t *lost, unsigned there, unsigned inputs)
+{
+    for (unsigned gone = ~there & 0xf0f0f0f0u; gone != 0; gone &= gone - 1) { /* nearly never */
+        unsigned bit = __ffs(gone) - 1, k = 4 * (7 - bit % 8) + bit / 8;
+        if (k < inputs) lost[k] += FLAG_RUN;
+    }
+}
+
 /* grid (F vectors / SUMS_THREADS, blocks that the call touches)
  *   x[4]          simd, register: input   one for each of four samples
  *   s1[16] s2[16] register: input */
-template <bool WHOLE, bool VALID>
+template <bool WHOLE, bool CELLS>
 __global__ void __launch_bounds__(SUMS_THREADS, SUMS_BLOCKS) sums(sums_work w)
 {
     unsigned group = blockIdx.x * SUMS_THREADS + threadIdx.x;
     if (group >= w.F * w.vectors) return;
     unsigned f = group / w.vectors, n = (group - f * w.vectors) * 16, b = w.at / w.block + blockIdx.y;
-    unsigned from = max(b * w.block, w.at) - w.at, to = min((b + 1) * w.block, w.at + w.count) - w.at;
+    /* Samples of the block, by fours; with CELLS from its begin on, so that runs are whole fours. */
+    unsigned from = max(b * w.block, w.at) - b * w.block;
+    unsigned to = min((b + 1) * w.block, w.at + w.count) - b * w.block, first = CELLS ? from / 4 * 4 : from;
     const uint4 keep = *reinterpret_cast<const uint4 *>(w.keep + n);
-    size_t step = static_cast<size_t>(w.F) * w.N, cell = static_cast<size_t>(from) * w.F + f;
-    const uint8_t *e = w.e + cell * w.N, *valid = w.valid + cell;
+    size_t step = static_cast<size_t>(w.F) * w.N;
+    ptrdiff_t cell = (static_cast<ptrdiff_t>(b) * w.block + first - w.at) * w.F + f;
+    const uint8_t *e = w.e + cell * w.N, *cells = w.cells + cell;
     uint8_t *out = w.out + cell * w.N;
-    unsigned s1[16], s2[16];
+    unsigned s1[16], s2[16], run = 0; /* run: inputs that were not 0 since it began */
 #pragma unroll
     for (unsigned k = 0; k < 16; k++) s1[k] = s2[k] = 0;
 
-    for (unsigned t = from; t < to; t += 4) {
-        unsigned there[4];
+    for (unsigned t = first; t < to; t += 4) {
+        unsigned what = FLAG_COUNTS;
         uint4 x[4];
 #pragma unroll
         for (unsigned i = 0; i < 4; i++) {
-            bool is = t + i < to;
+            bool is = t + i < to && (!CELLS || t + i >= from);
             x[i] = is ? load_inputs<WHOLE>(e + i * step, n, w.N) : make_uint4(0, 0, 0, 0);
-            there[i] = !VALID || (is && valid[static_cast<size_t>(i) * w.F] != 0) ? 0xffffffffu : 0;
         }
 #pragma unroll
-        for (unsigned i = 0; i < 4; i++) {
-            if (t + i < to) store_inputs<WHOLE>(out + i * step, n, w.N, x[i] & keep);
-            if (VALID) x[i] = x[i] & make_uint4(there[i], there[i], there[i], there[i]);
+        for (unsigned i = 0; i < 4; i++)
+            if (t + i < to && (!CELLS || t + i >= from))
+                store_inputs<WHOLE>(out + i * step, n, w.N, x[i] & keep);
+#pragma unroll
+        for (unsigned i = 0; CELLS && i < 4; i++) {
+            if (t + i < to && t + i >= from) what = cells[static_cast<size_t>(i) * w.F];
+            if (what == FLAG_OUT) x[i] = make_uint4(0, 0, 0, 0);
+        }
+        if (CELLS && what == FLAG_GAPS) {
+            run |= not_zero(x[0] | x[1] | x[2] | x[3]);
+            if (t % FLAG_RUN == FLAG_RUN - 4) {
+                add_lost(w.lost + (static_cast<size_t>(b) * w.F + f) * w.N + n, run, w.N - n);
+                run = 0;
+            }
         }
         unsigned p[4]; /* simd: input 1 0   register: sample 1 0 */
         p[0] = powers(x[0].x), p[1] = powers(x[1].x), p[2] = powers(x[2].x), p[3] = powers(x[3].x);
@@ -153,7 +193,7 @@ __global__ void __launch_bounds__(SUMS_THREADS, SUMS_BLOCKS) sums(sums_work w)
         add_powers(p, s1 + 8, s2 + 8);
         p[0] = powers(x[0].w), p[1] = powers(x[1].w), p[2] = powers(x[2].w), p[3] = powers(x[3].w);
         add_powers(p, s1 + 12, s2 + 12);
-        e += 4 * step, out += 4 * step, valid += 4 * static_cast<size_t>(w.F);
+        e += 4 * step, out += 4 * step, cells += 4 * static_cast<size_t>(w.F);
     }
     bool add = w.goes_on && blockIdx.y == 0;
     uint32_t *sum = w.sums + (static_cast<size_t>(b) * w.F + f) * 2 * w.N;

@@ -13,7 +13,7 @@ using namespace beamring::unpack;
 
 struct br_unpack_gpu {
     work w;
-    unsigned group, threads, chunks; /* positions a thread owns: 8, 4, or 1 */
+    unsigned variant, threads, chunks; /* V: see tile/convert.cuh */
     size_t shared_bytes;
     void *place, *channel;
 };
@@ -29,11 +29,12 @@ template <unsigned V> kernel variant_of(bool swap, bool sums)
     return sums ? tile<V, false, true> : tile<V, false, false>;
 }
 
-kernel variant(unsigned group, bool swap, bool sums)
+kernel variant(unsigned v, bool swap, bool sums)
 {
-    return group == 8   ? variant_of<8>(swap, sums)
-           : group == 4 ? variant_of<4>(swap, sums)
-                        : variant_of<1>(swap, sums);
+    return v == 8   ? variant_of<8>(swap, sums)
+           : v == 4 ? variant_of<4>(swap, sums)
+           : v == 2 ? variant_of<2>(swap, sums)
+                    : variant_of<1>(swap, sums);
 }
 
 /* Bytes of input i in a packet. */
@@ -62,78 +63,150 @@ bool in_groups(const struct br_unpack *plan, unsigned V)
     return true;
 }
 
+/* Whether all samples come as [time][2 inputs], four times in 8 bytes. */
+bool in_pairs(const struct br_unpack *plan)
+{
+    const struct br_unpack_params *p = &plan->p;
+    bool are = p->npositions % 4 == 0 && p->time_stride == 2 && p->packet_samples % TIMES == 0 &&
+               p->channel_stride % 8 == 0;
+    for (size_t i = 0; i < p->ninputs && are; i++) are = in_packet(p, i) % 8 < 2;
+    return are;
+}
+
+/* Streams of a tile. If E's rows are not whole sectors, streams whose channels alternate write parts of the
+ * same sectors: they go together. */
+unsigned find_beside(const struct br_unpack *plan, const unsigned *channel)
+{
+    const struct br_unpack_params *p = &plan->p;
+    unsigned most = p->npositions % SECTOR == 0 || plan->gpu->w.outer > 1 ? 1 : MOST_BESIDE,
+             channels = plan->gpu->w.packet_channels;
+    for (unsigned beside = most; beside > 1; beside--) {
+        bool are = p->nstreams % beside == 0;
+        for (size_t s = 0; s < p->nstreams && are; s++)
+            for (unsigned c = 0; c < channels && are; c++)
+                are = channel[s * channels + c] == channel[(s - s % beside) * channels + c] + s % beside;
+        if (are) return beside;
+    }
+    return 1;
+}
+
 void fit_tile(work *w, unsigned channels)
 {
     w->channels = channels;
     w->pitch = unpack_pitch(channels * w->channel_stride);
-    w->buffer_bytes = unpack_source(w->nsources, w->outer, w->pitch);
+    w->buffer_bytes = unpack_source(w->nsources, w->beside * w->outer, w->pitch);
 }
 
 size_t shared_of(const work *w)
 {
-    return static_cast<size_t>(BUFFERS) * w->together * w->buffer_bytes + w->nsources * sizeof(unsigned);
+    return static_cast<size_t>(w->buffers) * w->together * w->buffer_bytes +
+           w->nsources * w->beside * (w->outer * sizeof(row) + 2 * sizeof(unsigned));
 }
 
-/* Channels of a tile: about 128 threads, and runs of at least 128 bytes, as far as both find room. Packets in
- * a buffer: at least 8 samples, as far as four blocks find room. */
+/* Channels of a tile: at least 128 threads, and long runs where not many more suffice (sums take more
+ * registers: smaller blocks are faster), but of 128 bytes if at all possible; a third buffer, then packets
+ * of at least 8 samples in each, as far as they find room. */
 int choose_tile(struct br_unpack *plan, size_t most_shared, struct br_why *why)
 {
     work *w = &plan->gpu->w;
-    unsigned channels = w->groups >= 128 ? 1 : 128 / w->groups;
-    channels = channels < w->packet_channels ? channels : w->packet_channels;
-    while (channels * w->channel_stride < 128 && 2 * channels * w->groups <= MOST_THREADS &&
-           2 * channels <= w->packet_channels)
+    bool sums = plan->p.sum_samples > 0;
+    unsigned row = w->beside * w->groups, channels = 1, run = sums ? 256 : 512, threads = sums ? 320 : 512;
+    while (channels * row < 128 || (channels * w->channel_stride < run && 2 * channels * row <= threads) ||
+           (channels * w->channel_stride < 128 && 2 * channels * row <= MOST_THREADS))
         channels *= 2;
+    channels = channels < w->packet_channels ? channels : w->packet_channels;
     while (channels > 1 && channels * w->channel_stride % 16 != 0 && channels < w->packet_channels)
         channels--;
-    w->together = 1;
+    w->together = 1, w->buffers = MOST_BUFFERS;
     fit_tile(w, channels);
-    while (channels > 1 && shared_of(w) > most_shared) fit_tile(w, channels = (channels + 1) / 2);
+    while (channels > 1 && 2 * shared_of(w) > most_shared) fit_tile(w, channels = (channels + 1) / 2);
+    if (2 * shared_of(w) > most_shared) w->buffers = 2;
     while (w->together * w->samples < 8 && 2 * shared_of(w) <= most_shared / 4) w->together *= 2;
-    if (w->groups > MOST_THREADS || shared_of(w) > most_shared)
+    if (row > MOST_THREADS || shared_of(w) > most_shared)
         return br_because(
             why,
             "%zu inputs in packets of %zu samples need %zu bytes of shared memory and %u threads; this GPU "
             "has %zu and %u: unpack on the CPU",
-            plan->p.npositions, plan->p.packet_samples, shared_of(w), w->groups, most_shared, MOST_THREADS);
+            plan->p.npositions, plan->p.packet_samples, shared_of(w), row, most_shared, MOST_THREADS);
     plan->gpu->shared_bytes = shared_of(w);
-    plan->gpu->threads = (channels * w->groups + 31) / 32 * 32;
+    plan->gpu->threads = (channels * row + 31) / 32 * 32;
     plan->gpu->chunks = (w->packet_channels + channels - 1) / channels;
     return 0;
 }
 
-int make_tables(struct br_unpack *plan, struct br_why *why)
+/* Channel of E: [stream][channel of the packet]. NULL: no memory. */
+unsigned *list_channels(const struct br_unpack *plan)
 {
     const struct br_unpack_params *p = &plan->p;
-    struct br_unpack_gpu *g = plan->gpu;
-    work *w = &g->w;
-    size_t each = g->group == 1 ? 1 : g->group, entries = (p->npositions + 3) / 4 * 4 / each;
-    uint2 *place = static_cast<uint2 *>(calloc(entries, sizeof *place));
     unsigned *channel = static_cast<unsigned *>(calloc(p->nchannels, sizeof *channel));
-    int status = place && channel ? 0 : br_because(why, "no memory for the unpacker");
-    for (size_t k = 0; status == 0 && k < entries; k++) {
-        size_t n = k * each, i = n < p->npositions ? plan->input_at[n] : SIZE_MAX;
-        place[k] = make_uint2(0, NO_SOURCE);
-        if (i != SIZE_MAX)
-            place[k] = make_uint2(unpack_place(p->input_source[i], w->outer, w->outer_bytes, w->pitch,
-                                               static_cast<unsigned>(in_packet(p, i))),
-                                  p->input_source[i]);
-    }
-    for (size_t f = 0; status == 0 && f < p->nchannels; f++) {
+    for (size_t f = 0; channel && f < p->nchannels; f++) {
         size_t inside = p->channel_offset[f] - p->channel_stream[f] * p->packet_bytes;
         channel[p->channel_stream[f] * p->packet_channels + inside / p->channel_stride] =
             static_cast<unsigned>(f);
     }
+    return channel;
+}
+
+uint2 *make_places(const struct br_unpack *plan, size_t entries)
+{
+    const struct br_unpack_params *p = &plan->p;
+    const work *w = &plan->gpu->w;
+    unsigned rows = w->beside * w->outer;
+    size_t each = plan->gpu->variant > 2 ? plan->gpu->variant : 1;
+    uint2 *place = static_cast<uint2 *>(calloc(entries, sizeof *place));
+    for (size_t k = 0; place && k < entries; k++) {
+        size_t n = k * each, i = n < p->npositions ? plan->input_at[n] : SIZE_MAX;
+        place[k] = make_uint2(0, NO_SOURCE);
+        if (i != SIZE_MAX)
+            place[k] = make_uint2(unpack_place(p->input_source[i], rows, w->outer_bytes, w->pitch,
+                                               static_cast<unsigned>(in_packet(p, i))),
+                                  p->input_source[i] * w->beside);
+    }
+    return place;
+}
+
+/* Streams of a tile are neighbours in E, so that it is sorted by channel and then by stream. */
+uint2 *make_channels(const struct br_unpack *plan, const unsigned *channel)
+{
+    const work *w = &plan->gpu->w;
+    uint2 *sorted = static_cast<uint2 *>(calloc(w->F, sizeof *sorted));
+    for (unsigned k = 0; sorted && k < w->F; k++) {
+        unsigned beside = k % w->beside, c = k / w->beside % w->packet_channels,
+                 stream = k / w->beside / w->packet_channels * w->beside + beside;
+        sorted[k] = make_uint2(channel[stream * w->packet_channels + c], beside << 16 | c);
+    }
+    return sorted;
+}
+
+int make_tables(struct br_unpack *plan, const unsigned *channels, struct br_why *why)
+{
+    struct br_unpack_gpu *g = plan->gpu;
+    size_t each = g->variant > 2 ? g->variant : 1, entries = (plan->p.npositions + 3) / 4 * 4 / each;
+    uint2 *place = make_places(plan, entries), *channel = make_channels(plan, channels);
+    int status = place && channel ? 0 : br_because(why, "no memory for the unpacker");
     if (status == 0) {
         g->place = br_cuda_table(plan->cuda, place, entries * sizeof *place, why);
-        g->channel = br_cuda_table(plan->cuda, channel, p->nchannels * sizeof *channel, why);
+        g->channel = br_cuda_table(plan->cuda, channel, plan->p.nchannels * sizeof *channel, why);
         if (!g->place || !g->channel) status = -1;
     }
-    w->place = static_cast<const uint2 *>(g->place);
-    w->channel = static_cast<const unsigned *>(g->channel);
+    g->w.place = static_cast<const uint2 *>(g->place);
+    g->w.channel = static_cast<const uint2 *>(g->channel);
     free(place);
     free(channel);
     return status;
+}
+
+void make_quad(work *w)
+{
+    quad *q = &w->quad;
+    q->packets = w->samples > 2 ? 1 : TIMES / w->samples < w->together ? TIMES / w->samples : w->together;
+    q->samples = w->samples > 2 ? TIMES : q->packets * w->samples;
+    while (q->packets == 1 && w->samples % q->samples != 0) q->samples--;
+    for (unsigned k = 0; k < q->samples; k++) {
+        unsigned packet = q->packets > 1 ? k / w->samples : 0;
+        q->at[k] = packet * w->buffer_bytes + (k - packet * w->samples) * w->time_place;
+        q->left[k] = 31 - packet;
+    }
 }
 
 /* The packet as runs of adjacent channels. -1: its bytes are not an array's. */
@@ -164,8 +237,9 @@ int describe(struct br_unpack *plan, struct br_why *why)
     w->packet_bytes = p->packet_bytes, w->source_bytes = p->nstreams * p->packet_bytes;
     w->block_bytes = plan->block_bytes;
     w->flip = p->offset_binary ? 0x88888888u : 0;
-    plan->gpu->group = in_groups(plan, 8) ? 8 : in_groups(plan, 4) ? 4 : 1;
-    w->groups = (w->N + (plan->gpu->group == 8 ? 7 : 3)) / (plan->gpu->group == 8 ? 8 : 4);
+    unsigned v = in_groups(plan, 8) ? 8 : in_groups(plan, 4) ? 4 : in_pairs(plan) ? 2 : 1;
+    plan->gpu->variant = v;
+    w->groups = (w->N + (v == 8 ? 7 : 3)) / (v == 8 ? 8 : 4);
     size_t each = p->sum_samples > 0 ? p->sum_samples / p->packet_samples : 256 / p->packet_samples;
     w->per_sum = static_cast<unsigned>(each > 0 ? each : 1);
     return 0;
@@ -179,21 +253,28 @@ extern "C" int br_unpack_cuda_create(struct br_unpack *plan, struct br_why *why)
     plan->gpu = static_cast<struct br_unpack_gpu *>(calloc(1, sizeof *plan->gpu));
     if (!plan->gpu) return br_because(why, "no memory for the unpacker");
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, br_cuda_device(plan->cuda));
-    if (describe(plan, why) != 0 || choose_tile(plan, static_cast<size_t>(most), why) != 0 ||
-        make_tables(plan, why) != 0)
-        return -1;
+    if (describe(plan, why) != 0) return -1;
     work *w = &plan->gpu->w;
+    unsigned *channels = list_channels(plan);
+    if (!channels) return br_because(why, "no memory for the unpacker");
+    w->beside = find_beside(plan, channels);
+    w->row_bytes = w->beside > 1 ? static_cast<unsigned>(w->packet_bytes) : w->outer_bytes;
+    int status = choose_tile(plan, static_cast<size_t>(most), why);
+    if (status == 0) status = make_tables(plan, channels, why);
+    free(channels);
+    if (status != 0) return -1;
     w->time_place = plan->p.time_stride < plan->p.channel_stride
                         ? static_cast<unsigned>(plan->p.time_stride)
                         : static_cast<unsigned>(plan->p.time_stride / w->outer_bytes * w->pitch);
+    make_quad(w);
     for (int sums = 0; sums < 2; sums++) {
-        cudaError_t status = cudaFuncSetAttribute(
-            reinterpret_cast<const void *>(variant(plan->gpu->group, plan->p.real_high, sums != 0)),
+        cudaError_t set = cudaFuncSetAttribute(
+            reinterpret_cast<const void *>(variant(plan->gpu->variant, plan->p.real_high, sums != 0)),
             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan->gpu->shared_bytes));
-        if (status != cudaSuccess) {
+        if (set != cudaSuccess) {
             (void)cudaGetLastError();
             return br_because(why, "%zu bytes of shared memory on device %d: %s", plan->gpu->shared_bytes,
-                              br_cuda_device(plan->cuda), cudaGetErrorString(status));
+                              br_cuda_device(plan->cuda), cudaGetErrorString(set));
         }
     }
     return 0;
@@ -218,8 +299,8 @@ extern "C" void br_unpack_cuda(struct br_unpack *plan, size_t nblocks, const uin
     size_t together = reinterpret_cast<uintptr_t>(in) | w.packet_bytes | w.outer_bytes |
                       (w.channels < w.packet_channels ? w.channels * w.channel_stride : 0);
     unsigned wide = together % 16 == 0 ? 16 : together % 4 == 0 ? 4 : 1;
-    unsigned blocks = (w.nblocks + w.per_sum - 1) / w.per_sum * plan->gpu->chunks * w.nstreams;
-    variant(plan->gpu->group, plan->p.real_high,
+    unsigned blocks = (w.nblocks + w.per_sum - 1) / w.per_sum * plan->gpu->chunks * (w.nstreams / w.beside);
+    variant(plan->gpu->variant, plan->p.real_high,
             sums != NULL)<<<blocks, plan->gpu->threads, plan->gpu->shared_bytes,
                             static_cast<cudaStream_t>(br_cuda_stream(plan->cuda))>>>(w, wide);
     br_cuda_ok(plan->cuda, cudaGetLastError(), "the launch of the unpacker");

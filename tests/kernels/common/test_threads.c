@@ -290,6 +290,7 @@ static void flags(void **state)
     for (int round = 0; round < 6; round++) {
         struct br_flag_params p = {.nchannels = pick(1, 9), .ninputs = pick(1, 70), .block = pick(16, 80)};
         p.nblocks = pick(1, 9);
+        p.least_level = -8;
         struct br_flag_rules rules = {2, 2, 1, 70, NULL};
         size_t cells = p.block * p.nblocks * p.nchannels, all = cells * p.ninputs;
         uint8_t *e = bytes(all), *valid = validity(cells, pick(0, 1) * 20), *first = malloc(all + cells),

@@ -2,6 +2,7 @@
 #ifndef BEAMRING_TESTS_KERNELS_FLAG_FLAG_RUN_H
 #define BEAMRING_TESTS_KERNELS_FLAG_FLAG_RUN_H
 
+#include "kernels/common/validity.h"
 #include "kernels/flag/plan.h"
 #include "tests/kernels/common/dump.h"
 
@@ -17,31 +18,62 @@ struct flag_case {
     double power;
     enum { NOISE, PULSES, EXTREMES } what;
     bool sk;
+    struct {
+        size_t samples, inputs;
+        unsigned lost; /* per cent */
+    } packet;          /* of a channel; 0: none is lost */
+    bool symmetric;    /* levels -7 to 7 */
 };
 
 static const struct flag_case flag_cases[] = {
-    {"noise", 256, 4, 3, 64, 0, 1024, 1, 0, 10, NOISE, true},
-    {"pieces", 64, 8, 3, 37, 0, 512, 5, 10, 8, PULSES, true},
-    {"cut", 100, 5, 2, 48, 130, 411, 3, 30, 12, PULSES, true},
-    {"pulses", 256, 8, 5, 96, 0, 2048, 4, 5, 6, PULSES, false},
-    {"one_dish", 512, 2, 4, 1, 0, 1024, 2, 0, 10, PULSES, true},
-    {"weak", 128, 4, 2, 16, 0, 512, 1, 0, 1.2, NOISE, false},
-    {"strong", 128, 4, 2, 80, 0, 512, 3, 0, 49, NOISE, false},
-    {"extremes", 64, 4, 2, 33, 0, 256, 2, 5, 0, EXTREMES, true},
-    {"sparse", 256, 3, 4, 128, 0, 768, 1, 88, 10, PULSES, true},
-    {"nothing", 64, 2, 2, 16, 0, 128, 1, 100, 10, NOISE, true},
-    {"short", 32, 4, 2, 20, 3, 17, 2, 0, 10, NOISE, true},
+    {"noise", 256, 4, 3, 64, 0, 1024, 1, 0, 10, NOISE, true, {0}, false},
+    {"pieces", 64, 8, 3, 37, 0, 512, 5, 10, 8, PULSES, true, {0}, false},
+    {"cut", 100, 5, 2, 48, 130, 411, 3, 30, 12, PULSES, true, {0}, false},
+    {"pulses", 256, 8, 5, 96, 0, 2048, 4, 5, 6, PULSES, false, {0}, false},
+    {"one_dish", 512, 2, 4, 1, 0, 1024, 2, 0, 10, PULSES, true, {0}, false},
+    {"weak", 128, 4, 2, 16, 0, 512, 1, 0, 1.2, NOISE, false, {0}, false},
+    {"strong", 128, 4, 2, 80, 0, 512, 3, 0, 49, NOISE, false, {0}, false},
+    {"extremes", 64, 4, 2, 33, 0, 256, 2, 5, 0, EXTREMES, true, {0}, false},
+    {"sparse", 256, 3, 4, 128, 0, 768, 1, 88, 10, PULSES, true, {0}, false},
+    {"nothing", 64, 2, 2, 16, 0, 128, 1, 100, 10, NOISE, true, {0}, false},
+    {"short", 32, 4, 2, 20, 3, 17, 2, 0, 10, NOISE, true, {0}, false},
+    {"packets", 256, 4, 3, 128, 0, 1024, 1, 0, 8, PULSES, true, {16, 8, 5}, false},
+    {"packets_cut", 100, 6, 2, 70, 30, 573, 5, 5, 6, PULSES, true, {16, 7, 10}, true},
+    {"packets_long", 256, 4, 2, 64, 0, 1024, 3, 0, 3, NOISE, true, {256, 2, 20}, false},
+    {"packets_short", 128, 6, 3, 96, 0, 768, 2, 0, 9, PULSES, true, {1, 12, 5}, false},
+    {"symmetric", 256, 4, 2, 96, 0, 1024, 2, 0, 20, PULSES, false, {0}, true},
 };
 
 enum { FLAG_CASES = sizeof flag_cases / sizeof *flag_cases };
 
+/* The packets of a case that are lost are zeros; `valid`, which may be full of 255, has the share that is
+ * left. */
+static inline void flag_lose(const struct flag_case *c, size_t samples, uint8_t *e, uint8_t *valid,
+                             uint64_t *seed)
+{
+    size_t F = c->channels, N = c->inputs;
+    for (size_t t = 0; c->packet.samples > 0 && t < samples; t++)
+        for (size_t f = 0; f < F && t % c->packet.samples == 0; f++) {
+            size_t end = t + c->packet.samples < samples ? t + c->packet.samples : samples, left = N;
+            for (size_t n = 0; n < N; n += c->packet.inputs) {
+                size_t count = N - n < c->packet.inputs ? N - n : c->packet.inputs;
+                if (dump_random(seed) % 100 >= c->packet.lost) continue;
+                for (size_t k = t; k < end; k++) memset(e + (k * F + f) * N + n, 0, count);
+                left -= count;
+            }
+            for (size_t k = t; k < end; k++)
+                if (valid[k * F + f] > 0) valid[k * F + f] = validity_share(left, N);
+        }
+}
+
 /* Levels of a component with a standard deviation before rounding: by 16 bits of chance. */
-static inline void flag_levels(int8_t level[65536], double sigma)
+static inline void flag_levels(int8_t level[65536], double sigma, bool symmetric)
 {
     size_t at = 0;
     for (int k = -8; k <= 7; k++) {
         double below = k == 7 ? 1 : 0.5 * erfc(-(k + 0.5) / sigma / M_SQRT2);
-        for (size_t end = (size_t)lround(below * 65536); at < end; at++) level[at] = (int8_t)k;
+        for (size_t end = (size_t)lround(below * 65536); at < end; at++)
+            level[at] = (int8_t)(symmetric && k == -8 ? -7 : k);
     }
 }
 
@@ -53,10 +85,10 @@ static inline uint8_t flag_byte(int re, int im)
 }
 
 /* Noise of a mean power of about 2 sigma^2 (+ 1/6), before clipping. */
-static inline void flag_noise(uint8_t *e, size_t count, double sigma, uint64_t *seed)
+static inline void flag_noise(uint8_t *e, size_t count, double sigma, bool symmetric, uint64_t *seed)
 {
     static int8_t level[65536];
-    flag_levels(level, sigma);
+    flag_levels(level, sigma, symmetric);
     for (size_t k = 0; k < count; k += 2) {
         uint64_t random = dump_random(seed);
         e[k] = flag_byte(level[random & 0xffff], level[random >> 16 & 0xffff]);
@@ -74,6 +106,7 @@ struct flag_run {
     uint8_t *out, *reason;
     float *sk; /* NULL: not wanted */
     uint32_t *s0, *sums, *used, *input, expected;
+    uint16_t *lost;
 };
 
 static inline size_t flag_cells(const struct flag_run *r)
@@ -101,24 +134,26 @@ static inline void flag_disturb(struct flag_run *r, const struct flag_case *c)
 
 static inline void flag_make(struct flag_run *r, const struct flag_case *c)
 {
-    uint64_t seed = c->block * 1000 + c->inputs;
-    *r = (struct flag_run){.p = {c->channels, c->inputs, c->block, c->nblocks, NULL, {0}},
-                           .rules = {3, 4, 2, 50, NULL},
-                           .begin = c->begin,
-                           .end = c->end,
-                           .rows = (c->end - 1) / c->block - c->begin / c->block + 1};
+    uint64_t seed = c->block * 1000 + c->inputs + c->packet.lost * 7919;
+    *r = (struct flag_run){
+        .p = {c->channels, c->inputs, c->block, c->nblocks, c->symmetric ? -7 : -8, NULL, {0}},
+        .rules = {3, 4, 2, 50, NULL},
+        .begin = c->begin,
+        .end = c->end,
+        .rows = (c->end - 1) / c->block - c->begin / c->block + 1};
     size_t cells = flag_cells(r), N = c->inputs, all = c->nblocks * c->channels;
     r->e = malloc(cells * N);
     if (c->what == EXTREMES)
         for (size_t k = 0; k < cells * N; k++) r->e[k] = dump_random(&seed) % 3 ? 0x88 : 0x77;
     else
-        flag_noise(r->e, cells * N, sqrt(c->power / 2), &seed);
+        flag_noise(r->e, cells * N, sqrt(c->power / 2), c->symmetric, &seed);
     if (c->what == PULSES) flag_disturb(r, c);
-    if (c->missing > 0) {
+    if (c->missing > 0 || c->packet.samples > 0) {
         r->valid = malloc(cells);
         for (size_t k = 0; k < cells; k++) /* some are there in part: they count like whole ones */
-            r->valid[k] = dump_random(&seed) % 100 < c->missing ? 0 : k % 3 ? 255 : 100;
+            r->valid[k] = dump_random(&seed) % 100 < c->missing ? 0 : k % 3 || c->packet.samples ? 255 : 100;
     }
+    flag_lose(c, c->end - c->begin, r->e, r->valid, &seed);
     r->bad = calloc(1, N);
     for (size_t n = 5; n < N; n += 11) r->bad[n] = 1;
     r->rules.bad = r->bad;
@@ -128,6 +163,7 @@ static inline void flag_make(struct flag_run *r, const struct flag_case *c)
     r->sk = c->sk ? malloc(r->rows * c->channels * N * sizeof *r->sk) : NULL;
     r->s0 = malloc(all * sizeof *r->s0);
     r->sums = malloc(all * 2 * N * sizeof *r->sums);
+    r->lost = calloc(all * N, sizeof *r->lost);
     r->used = malloc(c->channels * sizeof *r->used);
     r->input = malloc(2 * N * sizeof *r->input);
 }
@@ -142,6 +178,7 @@ static inline void flag_free(struct flag_run *r)
     free(r->sk);
     free(r->s0);
     free(r->sums);
+    free(r->lost);
     free(r->used);
     free(r->input);
 }
@@ -162,13 +199,18 @@ static inline void flag_take(struct flag_run *r, struct br_flag *plan)
     memcpy(r->input, result.input, 2 * N * sizeof *r->input);
     r->expected = result.expected;
     memcpy(r->s0, plan->s0, r->p.nblocks * F * sizeof *r->s0);
-    if (plan->sums != NULL) memcpy(r->sums, plan->sums, r->p.nblocks * F * 2 * N * sizeof *r->sums);
+    if (plan->sums != NULL) {
+        memcpy(r->sums, plan->sums, r->p.nblocks * F * 2 * N * sizeof *r->sums);
+        memcpy(r->lost, plan->lost, r->p.nblocks * F * N * sizeof *r->lost);
+    }
 #if BR_WITH_CUDA
-    if (plan->backend == BR_CUDA) br_flag_cuda_sums(plan, r->sums);
+    if (plan->backend == BR_CUDA) br_flag_cuda_sums(plan, r->sums, r->lost);
 #endif
     for (size_t b = 0; b < r->p.nblocks; b++)
-        if (b < r->begin / r->p.block || b * r->p.block >= r->end)
+        if (b < r->begin / r->p.block || b * r->p.block >= r->end) {
             memset(r->sums + b * F * 2 * N, 0, F * 2 * N * sizeof *r->sums);
+            memset(r->lost + b * F * N, 0, F * N * sizeof *r->lost);
+        }
 }
 
 /* On the host. */

@@ -30,6 +30,7 @@ static void the_same_as_the_reference(void **state)
         size_t all = c->nblocks * c->channels, N = c->inputs;
         if (memcmp(a.s0, b.s0, all * sizeof *a.s0) != 0) fail_msg("%s: S0", c->name);
         if (memcmp(a.sums, b.sums, all * 2 * N * sizeof *a.sums) != 0) fail_msg("%s: sums", c->name);
+        if (memcmp(a.lost, b.lost, all * N * sizeof *a.lost) != 0) fail_msg("%s: lost", c->name);
         if (memcmp(a.reason, b.reason, all) != 0) fail_msg("%s: flagged samples", c->name);
         if (memcmp(a.used, b.used, c->channels * sizeof *a.used) != 0) fail_msg("%s: used", c->name);
         if (memcmp(a.input, b.input, 2 * N * sizeof *a.input) != 0) fail_msg("%s: inputs", c->name);
@@ -107,14 +108,14 @@ static void noise_is_flagged_as_often_as_a_normal_deviate(void **state)
     (void)state;
     static const double sigmas[] = {0.95, 1.55, 2.2, 3.15, 4.2, 7.5}; /* mean powers of 2 to 50 */
     static const unsigned shares[] = {100, 40, 14}; /* of 10 %, half of the blocks have too few to tell */
-    struct br_flag_params p = {CHANNELS, INPUTS, BLOCK, NBLOCKS, NULL, {0}};
+    struct br_flag_params p = {CHANNELS, INPUTS, BLOCK, NBLOCKS, -8, NULL, {0}};
     struct br_flag *plan;
     uint64_t seed = 5;
     size_t cells = (size_t)BLOCK * NBLOCKS * CHANNELS;
     uint8_t *e = malloc(cells * INPUTS), *out = malloc(cells * INPUTS), *valid = malloc(cells);
     assert_int_equal(br_flag_create(&plan, BR_CPU, &p, NULL), 0);
     for (size_t i = 0; i < sizeof sigmas / sizeof *sigmas; i++) {
-        flag_noise(e, cells * INPUTS, sigmas[i], &seed);
+        flag_noise(e, cells * INPUTS, sigmas[i], false, &seed);
         double power = 0;
         for (size_t k = 0; k < 10000; k++) {
             int re = ((e[k] & 15) ^ 8) - 8, im = (e[k] >> 4 ^ 8) - 8;
@@ -149,35 +150,39 @@ static void pulse(uint8_t *e, size_t t, double sigma)
     e[0] = flag_byte(re, im);
 }
 
-/* In all inputs, block by block; and in one input, by long blocks. */
-static void a_pulsed_carrier_is_found(void **state)
+/* In all inputs, block by block; and in one input, by long blocks. `lost`: per cent of the packets. */
+static void find_carrier(unsigned lost)
 {
-    (void)state;
     enum { F = 40 };
-    struct br_flag_params p = {F, INPUTS, BLOCK, NBLOCKS, NULL, {0}};
+    const struct flag_case c = {.channels = F, .inputs = INPUTS, .packet = {16, 8, lost}};
+    struct br_flag_params p = {F, INPUTS, BLOCK, NBLOCKS, -8, NULL, {0}};
     struct br_flag_rules rules = {5, 5, 2, 50, NULL};
     struct br_flag *plan;
     uint64_t seed = 7;
     const double sigma = 2;
     size_t samples = (size_t)BLOCK * NBLOCKS, cells = samples * F, found = 0;
-    uint8_t *e = malloc(cells * INPUTS), *out = malloc(cells * INPUTS);
+    uint8_t *e = malloc(cells * INPUTS), *out = malloc(cells * INPUTS), *valid = malloc(cells);
     assert_int_equal(br_flag_create(&plan, BR_CPU, &p, NULL), 0);
-    flag_noise(e, cells * INPUTS, sigma, &seed);
+    flag_noise(e, cells * INPUTS, sigma, false, &seed);
     for (size_t t = 0; t < samples; t++)
         for (size_t k = 0; k < (size_t)F * INPUTS; k++) pulse(e + t * F * INPUTS + k, t, sigma);
+    memset(valid, 255, cells);
+    flag_lose(&c, samples, e, valid, &seed);
     br_flag_begin(plan, &rules);
-    br_flag_add(plan, 0, samples, e, NULL, out);
+    br_flag_add(plan, 0, samples, e, valid, out);
     br_flag_end(plan, out, NULL);
     struct br_flag_result result = br_flag_wait(plan);
     for (size_t k = 0; k < (size_t)NBLOCKS * F; k++) found += result.reason[k] == BR_FLAG_KURTOSIS;
     assert_true((double)found >= 0.99 * NBLOCKS * F);
 
-    flag_noise(e, cells * INPUTS, sigma, &seed);
+    flag_noise(e, cells * INPUTS, sigma, false, &seed);
     for (size_t t = 0; t < samples; t++)
         for (size_t f = 0; f < F; f++) /* input 3, which has weight 0 then: 30 more have not */
             pulse(e + (t * F + f) * INPUTS + 3, t, sigma);
+    memset(valid, 255, cells);
+    flag_lose(&c, samples, e, valid, &seed);
     br_flag_begin(plan, &rules);
-    br_flag_add(plan, 0, samples, e, NULL, out);
+    br_flag_add(plan, 0, samples, e, valid, out);
     br_flag_end(plan, out, NULL);
     result = br_flag_wait(plan);
     assert_true(result.input[3] >= (uint32_t)ceil(0.99 * F));
@@ -189,6 +194,14 @@ static void a_pulsed_carrier_is_found(void **state)
     br_flag_destroy(plan);
     free(e);
     free(out);
+    free(valid);
+}
+
+static void a_pulsed_carrier_is_found(void **state)
+{
+    (void)state;
+    find_carrier(0);
+    find_carrier(5);
 }
 
 /* Bad inputs are zero and not expected, but are measured; with none of them left nothing is. */
@@ -196,12 +209,12 @@ static void bad_inputs_are_measured_and_not_used(void **state)
 {
     (void)state;
     enum { N = 8, SAMPLES = 1024 };
-    struct br_flag_params p = {1, N, 256, 4, NULL, {0}};
+    struct br_flag_params p = {1, N, 256, 4, -8, NULL, {0}};
     uint8_t bad[N] = {0, 1, 0, 0, 0, 0, 1, 0}, *e = malloc(SAMPLES * N), *out = malloc(SAMPLES * N);
     struct br_flag_rules rules = {5, 5, 2, 50, bad};
     struct br_flag *plan;
     uint64_t seed = 9;
-    flag_noise(e, SAMPLES * N, 2, &seed);
+    flag_noise(e, SAMPLES * N, 2, false, &seed);
     for (size_t t = 0; t < SAMPLES; t++) e[t * N + 6] = t % 20 ? 0x11 : 0x77; /* it is bad indeed */
     for (enum br_backend backend = BR_REFERENCE; backend <= BR_CPU; backend++) {
         assert_int_equal(br_flag_create(&plan, backend, &p, NULL), 0);
@@ -238,9 +251,12 @@ static void wrong_shapes_are_refused(void **state)
         struct br_flag_params p;
         const char *why;
     } wrong[] = {
-        {{0, 4, 256, 32, NULL, {0}}, "expected 1 to 65535"}, {{1, 0, 256, 32, NULL, {0}}, "1 to 8192"},
-        {{1, 4, 15, 32, NULL, {0}}, "expected 16 to 32768"}, {{1, 4, 32769, 1, NULL, {0}}, "16 to 32768"},
-        {{1, 4, 256, 0, NULL, {0}}, "expected 1 to"},        {{1, 4, 32768, 513, NULL, {0}}, "16777216"},
+        {{0, 4, 256, 32, -8, NULL, {0}}, "expected 1 to 65535"},
+        {{1, 0, 256, 32, -8, NULL, {0}}, "1 to 8192"},
+        {{1, 4, 15, 32, -8, NULL, {0}}, "expected 16 to 32768"},
+        {{1, 4, 32769, 1, -8, NULL, {0}}, "16 to 32768"},
+        {{1, 4, 256, 0, -8, NULL, {0}}, "expected 1 to"},
+        {{1, 4, 32768, 513, -8, NULL, {0}}, "16777216"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int status = br_flag_create(&plan, BR_CPU, &wrong[i].p, &why);

@@ -39,6 +39,7 @@ static void compare(const struct flag_case *c, size_t odd)
     flag_take(&r, plan);
     assert_memory_equal(r.s0, want.s0, all * sizeof *r.s0);
     if (memcmp(r.sums, want.sums, all * 2 * N * sizeof *r.sums) != 0) fail_msg("%s: sums", c->name);
+    if (memcmp(r.lost, want.lost, all * N * sizeof *r.lost) != 0) fail_msg("%s: lost", c->name);
     if (memcmp(r.reason, want.reason, all) != 0) fail_msg("%s: flagged samples", c->name);
     if (memcmp(r.used, want.used, F * sizeof *r.used) != 0) fail_msg("%s: used", c->name);
     if (memcmp(r.input, want.input, 2 * N * sizeof *r.input) != 0) fail_msg("%s: inputs", c->name);
@@ -76,10 +77,18 @@ static void the_same_as_the_cpu(void **state)
 static void large_arrays(void **state)
 {
     NEEDS_GPU();
-    compare(&(struct flag_case){"chord", 256, 8, 5, 1024, 0, 2048, 1, 2, 10, PULSES, true}, 0);
-    compare(&(struct flag_case){"chord_pieces", 256, 6, 3, 1024, 100, 1500, 4, 0, 10, PULSES, false}, 0);
-    compare(&(struct flag_case){"channels", 64, 4, 400, 48, 0, 256, 2, 5, 10, PULSES, true}, 0);
-    compare(&(struct flag_case){"odd", 100, 3, 33, 150, 7, 300, 3, 5, 10, PULSES, true}, 0);
+    compare(&(struct flag_case){"chord", 256, 8, 5, 1024, 0, 2048, 1, 2, 10, PULSES, true, {0}, false}, 0);
+    compare(
+        &(struct flag_case){"chord_pieces", 256, 6, 3, 1024, 100, 1500, 4, 0, 10, PULSES, false, {0}, false},
+        0);
+    compare(&(struct flag_case){"channels", 64, 4, 400, 48, 0, 256, 2, 5, 10, PULSES, true, {0}, false}, 0);
+    compare(
+        &(struct flag_case){
+            "chord_lost", 256, 8, 5, 1024, 0, 2048, 2, 0, 8, PULSES, true, {16, 8, 10}, false},
+        0);
+    compare(&(struct flag_case){"odd_lost", 100, 3, 9, 150, 7, 300, 3, 5, 10, PULSES, true, {16, 6, 5}, true},
+            0);
+    compare(&(struct flag_case){"odd", 100, 3, 33, 150, 7, 300, 3, 5, 10, PULSES, true, {0}, false}, 0);
 }
 
 int main(void)

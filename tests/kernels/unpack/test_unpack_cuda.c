@@ -10,13 +10,15 @@
 #include "tests/kernels/common/gpu.h"
 #include "tests/kernels/unpack/packets_run.h"
 
-/* E and the sums end where they should: what is behind them stays as it was. */
-static void compare(const struct packets_case *c)
+/* E and the sums end where they should: what is behind them stays as it was. Packets hold random bytes, or
+ * `byte` if it is not negative. */
+static void compare_bytes(const struct packets_case *c, int byte)
 {
     struct packets_run r;
     struct br_unpack *plan;
     struct br_why why;
     packets_make(&r, c);
+    if (byte >= 0) memset(r.in, byte, r.in_bytes);
     size_t sum_bytes = r.sum_count * sizeof *r.sums, out_bytes = r.out_bytes;
     uint8_t *out = malloc(out_bytes + 64), *sums = malloc(sum_bytes + 64);
     void *in = gpu_poisoned(r.in_bytes, 0), *to = gpu_poisoned(out_bytes + 64, 0x5a),
@@ -47,6 +49,11 @@ static void compare(const struct packets_case *c)
     packets_free(&r);
 }
 
+static void compare(const struct packets_case *c)
+{
+    compare_bytes(c, -1);
+}
+
 static void the_same_as_the_reference(void **state)
 {
     NEEDS_GPU();
@@ -61,6 +68,18 @@ static void long_sum_blocks(void **state)
         "long", "fti", {4, 4, 8}, 3, 2, 150, 2, true, true, 70, 0, 20, SOURCES_REVERSED});
     compare(&(struct packets_case){
         "wide", "fti", {3, 16, 8}, 128, 1, 18, 1, true, true, 16, 0, 1, SOURCES_REVERSED});
+}
+
+/* 32768 samples of -8 - 8i. */
+static void the_largest_sums_are_exact(void **state)
+{
+    NEEDS_GPU();
+    compare_bytes(
+        &(struct packets_case){"8", "fti", {1, 256, 8}, 1, 1, 128, 1, false, false, 128, 0, 0, AS_SENT},
+        0x88);
+    compare_bytes(
+        &(struct packets_case){"pairs", "ftp", {1, 256, 2}, 4, 1, 128, 1, true, false, 128, 0, 0, AS_SENT},
+        0);
 }
 
 static void too_many_inputs_are_refused(void **state)
@@ -82,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_as_the_reference),
         cmocka_unit_test(long_sum_blocks),
+        cmocka_unit_test(the_largest_sums_are_exact),
         cmocka_unit_test(too_many_inputs_are_refused),
     };
     return cmocka_run_group_tests(tests, gpu_open, gpu_close);

@@ -1,4 +1,5 @@
-/* Posts without MPI: each rank's reach all others, whole and in order, and a rank that dies is named. */
+/* Ranks without MPI: posts of each reach all others, whole and in order; all have what all give, if only
+ * nothing; a rank that dies is named. */
 #include "runtime/ranks/ranks.h"
 
 #include <arpa/inet.h>
@@ -31,12 +32,13 @@ static unsigned char byte_of(unsigned from, unsigned channel, unsigned i, size_t
 static bool say_all(struct br_ranks *ranks, unsigned me)
 {
     unsigned char *data = malloc(LARGE);
+    struct br_error error = {0};
     bool ok = data != NULL;
     for (unsigned i = 0; ok && i < POSTS; i++)
         for (unsigned c = 0; ok && c < CHANNELS; c++) {
             size_t bytes = size_of(me, c, i);
             for (size_t k = 0; k < bytes; k++) data[k] = byte_of(me, c, i, k);
-            ok = br_ranks_post(ranks, c, data, bytes) == BR_OK;
+            ok = br_ranks_post(ranks, c, data, bytes, &error) == BR_OK;
         }
     free(data);
     return ok;
@@ -79,6 +81,23 @@ static bool hear_all(struct br_ranks *ranks, unsigned me)
     return br_ranks_next_post(ranks, 0, me, &bytes) == NULL; /* its own go to the others only */
 }
 
+/* Each rank gives as many bytes as its number says: rank 0 none. */
+static bool gather_all(struct br_ranks *ranks, unsigned me)
+{
+    unsigned char mine[RANKS];
+    struct br_ranks_part *part;
+    struct br_error error = {0};
+    memset(mine, (int)me, sizeof mine);
+    bool ok = br_ranks_gather(ranks, mine, me, &part, &error) == BR_OK;
+    for (unsigned r = 0; ok && r < RANKS; r++) {
+        ok = part[r].bytes == r;
+        for (unsigned k = 0; ok && k < r; k++) ok = part[r].data[k] == r;
+    }
+    if (!ok) fprintf(stderr, "rank %u has not what all gave: %s\n", me, error.text);
+    free(part);
+    return ok;
+}
+
 /* In a process of its own: the exit status. */
 static int be_rank(unsigned me, const char *address, unsigned dies)
 {
@@ -102,12 +121,13 @@ static int be_rank(unsigned me, const char *address, unsigned dies)
         snprintf(named, sizeof named, "rank %u has ended", dies);
         /* It may die before all others have heard that all agree. */
         while (status == BR_OK) {
-            bool told = br_ranks_post(ranks, 0, &me, sizeof me) == BR_OK; /* none waits for who is gone */
+            bool told =
+                br_ranks_post(ranks, 0, &me, sizeof me, NULL) == BR_OK; /* none waits for who is gone */
             status = br_ranks_await(ranks, br_ranks_events(ranks), told ? 1000000 : 1000000000, &error);
         }
         return br_ranks_leave(ranks, 1) == 1 && strstr(error.text, named) != NULL ? 0 : 5;
     }
-    bool ok = status == BR_OK && say_all(ranks, me) && hear_all(ranks, me);
+    bool ok = status == BR_OK && gather_all(ranks, me) && say_all(ranks, me) && hear_all(ranks, me);
     return br_ranks_leave(ranks, ok ? 0 : 6);
 }
 

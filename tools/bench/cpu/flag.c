@@ -30,7 +30,7 @@ static void copy(void *arg)
 
 int bench_flag(void)
 {
-    struct br_flag_params p = {CHANNELS, INPUTS, BLOCK, BLOCKS, NULL, {0}};
+    struct br_flag_params p = {CHANNELS, INPUTS, BLOCK, BLOCKS, -8, NULL, {0}};
     size_t bytes = (size_t)LONG * CHANNELS * INPUTS;
     struct flag_bench b = {NULL, bench_alloc(bytes), bench_alloc(bytes)};
     struct br_why why;

@@ -31,6 +31,7 @@ static double measure(struct gpu *g, const struct gpu_node *node, double *field)
                                .ninputs = NPOL * node->dishes,
                                .block = BLOCK,
                                .nblocks = BLOCKS,
+                               .least_level = -8,
                                .cuda = g->cuda};
     struct flag_bench b = {NULL, gpu_validity(LONG, p.nchannels, false), {0}};
     struct br_why why = {""};

@@ -15,7 +15,8 @@ static const struct unpack_shape shapes[] = {
     {"chord-crs, 1024 inputs", 128, 1, 16, 48, 8, true, false, 256},
     {"lwa-snap2", 11, 2, 1, 96, 64, true, false, 256},
     {"chime-ice, 16 crates", 16, 4, 2, 16, 128, false, false, 256},
-    {"ata-snap", 20, 2, 16, 256, 2, true, true, 256},
+    {"ata-snap", 20, 2, 16, 256, 2, true, true, 256, true},
+    {"ata-snap, alternating streams", 20, 2, 16, 256, 2, true, true, 256, false},
 };
 
 struct unpack_run {
