@@ -13,9 +13,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_S 0.25
+#define TICK_S  0.25
+#define TRIM_NS 10000000000u /* from one return of free memory to the next */
 
 /* --- what has ended --- */
+
+/* Returns what is free between what stays. Another program's heap is not ours to trim. */
+static void trim(struct node *node)
+{
+    node->trimmed_ns = br_clock_ns();
+    if (!node->options->embedded) malloc_trim(0);
+}
 
 /* A pipeline that has ended. While a thread of its own hangs in a file, or MPI in a call, its graph must
  * stay. */
@@ -30,8 +38,7 @@ static void let_go(struct node *node)
     struct node_left *left = node->hung != NULL ? calloc(1, sizeof *left) : NULL;
     if (node->hung == NULL) {
         node_unload(&node->current);
-        /* what it held lies between what stays; another program's heap is not ours to trim */
-        if (!node->options->embedded) malloc_trim(0);
+        trim(node);
         return;
     }
     br_log(node->options->log, BR_LOG_WARNING, NULL,
@@ -94,6 +101,7 @@ static void on_tick(struct ev_loop *ev, ev_timer *watcher, int events)
     free_left(node);
     node_look(node, &facts);
     tell_manager(node, &facts);
+    if (br_clock_ns() - node->trimmed_ns > TRIM_NS) trim(node);
 }
 
 /* --- a pipeline in the loop --- */

@@ -44,7 +44,7 @@ struct node {
     bool live; /* the view's graph is there */
     enum node_state state;
     char message[BR_ERROR_LENGTH]; /* why there is no pipeline */
-    uint64_t restarts, told_ns, watchdog_told_ns;
+    uint64_t restarts, told_ns, watchdog_told_ns, trimmed_ns;
     struct loop_time loop_time; /* of the loop */
     int64_t process_start_ns;
     char told[512];   /* the last STATUS */

@@ -144,7 +144,7 @@ class Requests:
         if absurd:
             self.count["bursts_absurd"] += 1
             values |= {"id": "absurd-" + name, **self.rng.choice((
-                {"sample": 0}, {"sample": 1 << 51}, {"beam": 9999}, {"snr": 1e6}, {"dm": -1}, {"width_s": 0},
+                {"sample": 0}, {"sample": 1 << 51}, {"beam": 9999}, {"snr": 1e8}, {"dm": -1}, {"width_s": 0},
                 {"at_mhz": 1}, {"xy": [0, 0]}, {"snr": "loud"}, {"beam": -1, "xy": [0.9, 0.9]}))}
         self.send_bursts([values], absurd)
 
