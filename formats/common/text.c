@@ -1,4 +1,5 @@
 #include "formats/common/text.h"
+#include "runtime/base/plain.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -229,6 +230,11 @@ int text_mjd(const char *text, int64_t *ns)
     }
     *ns = (day - MJD_OF_UNIX_EPOCH) * NS_PER_DAY + part;
     return 0;
+}
+
+void text_plain(char *text)
+{
+    br_text_plain(text);
 }
 
 void text_append(char *text, size_t size, const char *format, ...)

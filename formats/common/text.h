@@ -38,6 +38,10 @@ char *text_utc_format(char *buffer, int64_t ns);
 /* Adds to a text in a buffer of `size` bytes, as far as there is room. */
 void text_append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Replaces control characters, and bytes that are not UTF-8 (such as those of a character that was cut off),
+ * by '?', as JSON requires. */
+void text_plain(char *text);
+
 /* Modified Julian date with 18 decimals; buffer of TEXT_TIME. */
 char *text_mjd_format(char *buffer, int64_t ns);
 

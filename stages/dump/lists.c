@@ -22,7 +22,7 @@ void dump_name(const struct dump_stage *s, const struct dump *d, const struct pi
 static void put_string(FILE *out, const char *text)
 {
     const char *c = text;
-    while ((unsigned char)*c >= ' ' && *c != '"' && *c != '\\') c++;
+    while (*c >= ' ' && *c < 0x7f && *c != '"' && *c != '\\') c++;
     if (*c == '\0') { /* nearly always */
         fprintf(out, "\"%s\"", text);
         return;

@@ -1,6 +1,7 @@
 /* request.c - what operators ask for: dumps in our words and in kotekan's, their status, their end. Called by
  * the thread of the control interface; nothing here touches a file. */
 #include "buffers/clock.h"
+#include "formats/common/text.h"
 #include "runtime/stage_history.h"
 #include "stages/dump/dump.h"
 
@@ -26,14 +27,14 @@ struct order {
     char why[400];
 };
 
-static bool refuse(struct order *o, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static bool refuse(struct order *o, int code, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool refuse(struct order *o, int code, const char *format, ...)
 {
-    va_list args;
     if (o->code != 0) return false; /* the first one counts */
+    va_list args;
     va_start(args, format);
     vsnprintf(o->why, sizeof o->why, format, args);
     va_end(args);
+    text_plain(o->why); /* it may quote a part of the request */
     o->code = code;
     return false;
 }
@@ -104,7 +105,7 @@ static bool start_earliest(struct order *o)
         whole = o->kept.whole;
         br_stage_unpin(o->pin);
         o->pin = br_stage_pin(stage, 0, whole, whole + 1);
-        if (o->pin == NULL) return refuse(o, BUSY, "no memory");
+        if (o->pin == NULL) return refuse(o, BUSY, "not enough memory");
         o->kept = br_stage_kept(stage, 0);
     } while (o->kept.whole != whole);
     o->dump->sweep.start = sweep_at_sample(o->stream, whole);
@@ -120,14 +121,11 @@ static bool read_start(struct order *o)
     if (!json_is_object(start) || json_object_size(start) != 1 || !check_keys(o, start, keys))
         return refuse(
             o, BAD, "start: expected {\"sample\": NUMBER}, {\"time_ns\": UNIX NANOSECONDS} or \"earliest\"");
+    bool is_sample = json_object_get(start, "sample") != NULL;
     int64_t number = 0;
-    if (json_object_get(start, "sample") != NULL) {
-        if (!get_integer(o, start, "sample", 0, &number)) return false;
-        sweep->start = sweep_at_sample(o->stream, (uint64_t)number);
-    } else {
-        if (!get_integer(o, start, "time_ns", INT64_MIN, &number)) return false;
-        sweep->start = sweep_at_ns(o->stream, number);
-    }
+    if (!get_integer(o, start, is_sample ? "sample" : "time_ns", is_sample ? 0 : INT64_MIN, &number))
+        return false;
+    sweep->start = is_sample ? sweep_at_sample(o->stream, (uint64_t)number) : sweep_at_ns(o->stream, number);
     return true;
 }
 
@@ -185,7 +183,7 @@ static bool wants_channel(const struct order *o, const bool *listed, const json_
 /* A list of distinct numbers below `most`; which ones they are comes into `listed` [most], zeros before. */
 static bool check_list(struct order *o, const char *key, const json_t *list, size_t most, bool *listed)
 {
-    if (listed == NULL) return refuse(o, BUSY, "no memory");
+    if (listed == NULL) return refuse(o, BUSY, "not enough memory");
     if (!json_is_array(list) || json_array_size(list) == 0)
         return refuse(o, BAD, "%s: expected a list of numbers", key);
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -194,7 +192,7 @@ static bool check_list(struct order *o, const char *key, const json_t *list, siz
             json_integer_value(one) >= (json_int_t)most)
             return refuse(o, BAD, "%s[%zu]: expected a number from 0 to %zu", key, i, most - 1);
         size_t n = (size_t)json_integer_value(one);
-        if (listed[n]) return refuse(o, BAD, "%s: %zu comes twice", key, n);
+        if (listed[n]) return refuse(o, BAD, "%s: %zu is listed twice", key, n);
         listed[n] = true;
     }
     return true;
@@ -217,11 +215,11 @@ static bool pick_channels(struct order *o, const json_t *list, const json_t *ran
     struct dump *d = o->dump;
     d->piece = calloc(o->s->npieces, sizeof *d->piece);
     d->order = calloc(o->s->npieces, sizeof *d->order);
-    if (d->piece == NULL || d->order == NULL) return refuse(o, BUSY, "no memory");
+    if (d->piece == NULL || d->order == NULL) return refuse(o, BUSY, "not enough memory");
     for (size_t i = 0; i < o->s->npieces; i++)
         if (wants_channel(o, list != NULL ? listed : NULL, range, i)) d->piece[d->npieces++] = o->s->piece[i];
     if (d->npieces == 0)
-        return refuse(o, BAD, "freq_mhz: none of these channels is here, of %g to %g MHz",
+        return refuse(o, BAD, "freq_mhz: no channel of the stream is in this range; it has %g to %g MHz",
                       o->stream->freq_mhz[0], o->stream->freq_mhz[o->stream->nchannels - 1]);
     return true;
 }
@@ -240,14 +238,14 @@ static bool read_dishes(struct order *o)
     const json_t *list = json_object_get(o->json, "dishes");
     struct dump *d = o->dump;
     if (list == NULL) return true;
-    if (o->s->ndish == 0) return refuse(o, BAD, "dishes: what is kept here has none");
+    if (o->s->ndish == 0) return refuse(o, BAD, "dishes: the stream has no dishes");
     bool *listed = calloc(o->s->ndish, sizeof *listed);
     bool good = check_list(o, "dishes", list, o->s->ndish, listed);
     free(listed);
     if (!good) return false;
     d->ndishes = json_array_size(list);
     d->dish = calloc(d->ndishes, sizeof *d->dish);
-    if (d->dish == NULL) return refuse(o, BUSY, "no memory");
+    if (d->dish == NULL) return refuse(o, BUSY, "not enough memory");
     for (size_t i = 0; i < d->ndishes; i++) d->dish[i] = (size_t)json_integer_value(json_array_get(list, i));
     return true;
 }
@@ -316,7 +314,8 @@ static bool make_windows(struct order *o)
                           o->stream->freq_mhz[p->channel]);
         if (p->window.end - p->window.first > reach)
             return refuse(o, BAD,
-                          "%.6g s of a channel are asked for, and %.6g s are kept: less duration or dm_error",
+                          "%.6g s of a channel are asked for, but only %.6g s are kept: reduce the duration "
+                          "or dm_error",
                           (double)(p->window.end - p->window.first) * sample_s, (double)reach * sample_s);
         if (i == 0 || p->window.first < d->span.first) d->span.first = p->window.first;
         if (p->window.end > end) d->span.end = end = p->window.end;
@@ -326,12 +325,12 @@ static bool make_windows(struct order *o)
     d->left = d->npieces;
     if (end <= o->kept.first)
         return refuse(o, CONFLICT,
-                      "too late: it ends at sample %" PRIu64 ", and what is kept begins at %" PRIu64
+                      "too late: it ends at sample %" PRIu64 ", but the history begins at %" PRIu64
                       " (Unix time %" PRId64 " ns)",
                       end, o->kept.first, br_stream_time_ns(o->stream, o->kept.first));
     double ahead_s = end > o->kept.end ? (double)(end - o->kept.end) * sample_s : 0;
     if (ahead_s > o->s->max_wait_s + (double)reach * sample_s)
-        return refuse(o, BAD, "it ends %.6g s ahead of now; max_wait_s allows to wait for %g s", ahead_s,
+        return refuse(o, BAD, "it ends %.6g s ahead of now; max_wait_s allows %g s", ahead_s,
                       o->s->max_wait_s);
     return true;
 }
@@ -355,7 +354,7 @@ static bool enter(struct order *o, uint64_t arrived_ns, bool has_id)
     else if (w->nactive >= (unsigned)o->s->max_dumps)
         refuse(o, BUSY, "%u dumps are not finished; max_dumps allows %" PRId64, w->nactive, o->s->max_dumps);
     else if (dump_add(w, d) != BR_OK)
-        refuse(o, BUSY, "no memory");
+        refuse(o, BUSY, "not enough memory");
     bool good = o->code == 0;
     if (good) d->pinned_after_s = (double)(br_clock_ns() - arrived_ns) * 1e-9;
     pthread_mutex_unlock(&w->lock);
@@ -383,7 +382,7 @@ static bool begin(struct order *o, const char *text)
     o->json = parse(o, text);
     o->dump = calloc(1, sizeof *o->dump);
     if (o->code != 0) return false;
-    if (o->dump == NULL) return refuse(o, BUSY, "no memory");
+    if (o->dump == NULL) return refuse(o, BUSY, "not enough memory");
     o->kept = br_stage_kept(stage, 0);
     if (o->kept.end == 0) return refuse(o, CONFLICT, "no data have arrived yet");
     return true;

@@ -1,6 +1,7 @@
 /* writer.c - the threads that copy windows out of the history and write them. See dump.h. */
 #include "buffers/clock.h"
 #include "buffers/threads.h"
+#include "formats/common/text.h"
 #include "runtime/stage_history.h"
 #include "stages/common/stage/shape.h"
 #include "stages/dump/dump.h"
@@ -79,8 +80,10 @@ static void settle(struct writer *w, struct dump *d, const struct br_error *erro
     if (!dump_is_active(d)) return;
     uint64_t first = --d->left > 0 ? first_needed(w, d) : UINT64_MAX;
     for (size_t i = 0; d->left == 0 && i < d->npieces; i++) count[d->piece[i].state]++;
-    if (error->status != BR_OK && d->reason[0] == '\0')
+    if (error->status != BR_OK && d->reason[0] == '\0') {
         snprintf(d->reason, sizeof d->reason, "%.*s", DUMP_REASON - 1, error->text);
+        text_plain(d->reason);
+    }
     if (first != UINT64_MAX)
         br_stage_pin_advance(d->pin, first);
     else if (count[DUMP_FAILED] > 0)

@@ -246,7 +246,7 @@ def test_convert_refused():
                                     ("chime", [500.0, 600.0, 700.0], {"sample_ns": "5120/3"}, "sample time")]:
             dada(d, e, whole, 320, mhz, **more)
             result = convert(d, to, status=2)
-            assert "would be lost" in result.err and word in result.err, (to, word, result)
+            assert "would lose: " in result.err and word in result.err, (to, word, result)
             assert not os.path.exists(os.path.join(d, "to"))
             assert "is lost" in convert(d, to, "--lossy").err
         e[5, 1, 1, 2] = -8 - 8j

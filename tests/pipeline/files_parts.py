@@ -199,7 +199,7 @@ def test_vdif():
             for extra in ("", ", frame_samples: 33"):
                 check(d, "x.vdif", text, edges([nchan] * 3, parts), threads + extra, trim=True)
         check_refused(d, "x.vdif", text, threads + part(0, 4), "4 parts", "3 bands")
-        check_refused(d, "x.vdif", text, threads + once + part(0, 2), ": loop: ", "played once")
+        check_refused(d, "x.vdif", text, threads + once + part(0, 2), ": loop: ", "loop: 1 with `part`")
     with harness.scratch() as d:  # the same in files of their own, whose names say nothing
         for name, p in zip("zay", pieces):
             write(d, f"{name}.vdif", data_of(p))

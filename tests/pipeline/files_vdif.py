@@ -191,7 +191,7 @@ def test_refused():
         assert "not for format dada" in result.err
         convert(d, "vdif")
         again = harness.beamring("convert", "--to", "vdif", "in.dada", "to/x", cwd=d)
-        assert again.status != 0 and "there already" in again.err, again
+        assert again.status != 0 and "exists already" in again.err, again
 
 
 # --- beams ----------------------------------------------------------------------------------------

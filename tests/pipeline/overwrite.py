@@ -102,7 +102,7 @@ def test_statistics():
                 f.write('{"versions": [1, 2, 3]}')
             before = open(path, "rb").read()
             result = harness.run(d, text, "--stats", name, status=2)
-            assert f"--stats: {name} is there" in result.err, result
+            assert f"--stats: {name} exists" in result.err, result
             assert open(path, "rb").read() == before, name
 
 

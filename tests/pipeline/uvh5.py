@@ -144,7 +144,7 @@ def test_sideband():
                     f.write(raw.replace(b"\nSIDEBAND ", b"\nNOTHING_ "))
             done = harness.run(d, stream + pipeline(f", overwrite: true, directory: {sideband}").replace(
                 "directory: out, ", ""))
-            said = done.err.count("upper is taken")
+            said = done.err.count("upper is assumed")
             assert said == (sideband == "unknown"), done
             path = one(os.path.join(d, sideband), "vis*.uvh5")
             assert np.array_equal(data_of(path)[0], expected(recorded(d)[0], lower=sideband == "lower"))
