@@ -52,16 +52,19 @@ static int add_directory(struct br_plugins *plugins, const char *path, bool user
 }
 
 /* Where the program or the library is that holds this code; "" where the system does not say. A program's own
- * name for itself, argv[0], may be anything. */
+ * name for itself, argv[0], may be anything. An upgrade replaces the file of a program that runs: then the
+ * system adds " (deleted)" to the name, but the directory is the same. */
 static void find_own_file(char path[PATH_MAX])
 {
     Dl_info info;
     struct link_map *map = NULL;
-    const char *file = "/proc/self/exe";
     if (dladdr1((void *)(uintptr_t)br_plugins_create, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 &&
-        map != NULL && map->l_name[0] != '\0')
-        file = map->l_name; /* libbeamring, in another program */
-    if (realpath(file, path) == NULL) path[0] = '\0';
+        map != NULL && map->l_name[0] != '\0') { /* libbeamring, in another program */
+        if (realpath(map->l_name, path) == NULL) path[0] = '\0';
+        return;
+    }
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = '\0';
 }
 
 /* The directories of stages in the tree that this code belongs to: an installation, wherever it was moved to,

@@ -40,14 +40,14 @@ class Node:
     `starts`; .url is where it listens."""
 
     def __init__(self, directory, text, *args, command="run", control="127.0.0.1:0", env=None,
-                 starts=True):
+                 starts=True, program=PROGRAM):
         self.directory, self.lines, self.port = directory, [], None
         path = os.path.join(directory, "node.yaml")
         with open(path, "w") as f:
             f.write(text)
         more = ["--control", control] if control else []
         out = open(os.path.join(directory, "stdout"), "w")
-        words = [PROGRAM, command, "node.yaml", *more, *args]
+        words = [program, command, "node.yaml", *more, *args]
         self.process = subprocess.Popen(words, cwd=directory, text=True,
                                         stdout=out, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
         out.close()

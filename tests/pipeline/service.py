@@ -12,7 +12,7 @@ import threading
 import time
 
 import harness
-from control_common import ENDLESS, Answer, node
+from control_common import ENDLESS, PROGRAM, Answer, node
 from small import STREAM, TELESCOPE
 
 SHORT = """pipeline:
@@ -159,6 +159,29 @@ def hang_restart(n):
     time.sleep(0.3)  # or the next one may be the first
     assert n.post("/v1/restart", timeout=5).code == 409
     return asking
+
+
+def test_the_program_is_replaced():
+    """An upgrade replaces the program of a node that runs: its next pipeline still finds the stages."""
+    stages = next(path for path in (os.path.join(os.path.dirname(PROGRAM), "..", room)
+                                    for room in ("stages", "lib/beamring/stages")) if os.path.isdir(path))
+    text = TELESCOPE + STREAM + """pipeline:
+  - {stage: simulate, samples: 1000000000, frame_samples: 1024, realtime: true, out: field}
+  - {stage: record, in: field, directory: ., prefix: "f_{run}"}
+"""
+    with harness.scratch() as d:
+        program = os.path.join(d, "bin", "beamring")
+        os.makedirs(os.path.join(d, "bin")), os.makedirs(os.path.join(d, "lib", "beamring"))
+        os.symlink(os.path.abspath(stages), os.path.join(d, "lib", "beamring", "stages"))
+        shutil.copy(PROGRAM, program)
+        with node(text, command="serve", program=program, env={"BEAMRING_PLUGIN_PATH": ""}) as n:
+            n.wait_until(lambda s: s["ready"])
+            shutil.copy(PROGRAM, program + ".new")
+            os.replace(program + ".new", program)
+            answer = n.post("/v1/restart")
+            assert answer.code == 202, answer.text
+            n.wait_until(lambda s: s["restarts"] == 1 and s["ready"])
+            n.end(status=0)
 
 
 def test_a_file_that_hangs():
@@ -348,6 +371,7 @@ def test_unit():
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a run that is to outlive its terminal ignores it, rightly
     harness.main([test_stop, test_again, test_orders_that_are_none, test_restart_reads_the_file_again,
+                  test_the_program_is_replaced,
                   test_a_file_that_hangs, test_a_stop_while_a_file_hangs, test_an_end_while_a_file_hangs,
                   test_run_restarts_too,
                   test_hangup_drains_a_run, test_arenas, test_a_hundred_restarts, test_service_manager,

@@ -401,21 +401,23 @@ def check_calm(soak, wrong):
 
 
 def recoveries(soak):
-    """[(seconds not ready since the last cause was over, kind)]: of every interval that was not ready."""
+    """[(seconds, what was over)] of every interval in which the node was not ready: its longest part in which
+    no cause lasted."""
     from faults import KINDS
-    causes = [f for f in soak.plan if KINDS[f.kind][3]]
+    causes = sorted((f for f in soak.plan if KINDS[f.kind][3]), key=lambda f: f.begun)
     out, since = [], None
     for row in soak.watch.rows:
         if not row["ready"] and since is None:
             since = row["t"]
         if row["ready"] and since is not None:
-            over = [f for f in causes if f.begun <= row["t"]]
-            if any(f.ended > row["t"] for f in over):
-                since = None
-                continue
-            last = max(over, key=lambda f: f.ended, default=None)
-            began = max(since, last.ended) if last else since
-            out.append((row["t"] - began, last.kind if last and last.ended >= since - 3 else "the start"))
+            longest, at, over = (0, ""), since, "the start"
+            for f in causes:
+                if since - 3 <= f.ended and f.begun <= row["t"]:
+                    longest = max(longest, (f.begun - at, over))
+                    if f.ended >= at or over == "the start":
+                        at, over = max(since, f.ended), f.kind
+            longest = max(longest, (row["t"] - at, over))
+            out += [longest] if longest[0] > 0 else []
             since = None
     return out
 
