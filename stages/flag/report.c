@@ -35,18 +35,23 @@ void flag_make_counters(struct br_stage *stage, struct flag *flag)
     flag->input = br_stage_alloc(stage, flag->ninputs * sizeof *flag->input);
 }
 
-/* An operator should know when a channel has no input left. */
-static void tell(struct br_stage *stage, struct flag *flag, const struct br_flag_result *result, size_t F)
+/* An operator should know when a channel has no input left, and when hardly anything passes for noise.
+ * `kurtosis`: the share of the long block's samples that is flagged for it. */
+static void tell(struct br_stage *stage, struct flag *flag, const struct br_flag_result *result, size_t F,
+                 double kurtosis)
 {
-    char text[120];
+    char text[200] = "";
     size_t empty = 0;
     for (size_t f = 0; f < F; f++) empty += result->used[f] == 0;
-    if (empty == 0 && flag->troubled) br_stage_trouble(stage, NULL);
-    if (empty > 0) {
+    if (empty > 0)
         snprintf(text, sizeof text, "no input is left in %zu of %zu channels", empty, F);
-        br_stage_trouble(stage, text);
-    }
-    flag->troubled = empty > 0;
+    else if (kurtosis > 0.5 && flag->least_level == -8)
+        snprintf(
+            text, sizeof text,
+            "most samples are flagged for their kurtosis: interference, or an F-engine that sends levels "
+            "-7 to 7 (least_level: -7)");
+    if (text[0] != '\0' || flag->troubled) br_stage_trouble(stage, text[0] != '\0' ? text : NULL);
+    flag->troubled = text[0] != '\0';
 }
 
 void flag_count(struct br_stage *stage, struct flag *flag, const struct br_flag_result *result,
@@ -54,7 +59,7 @@ void flag_count(struct br_stage *stage, struct flag *flag, const struct br_flag_
 {
     size_t F = br_stage_output(stage, 0)->nchannels, N = flag->ninputs, each = in_group(flag);
     size_t block = (size_t)flag->block / step, ngroups = (N + each - 1) / each;
-    uint64_t *counted = flag->counted;
+    uint64_t *counted = flag->counted, before = counted[SAMPLES_KURTOSIS];
     flag->all += out->samples * F;
     for (size_t b = from / block; b * block < to; b++) {
         size_t first = b * block > from ? b * block : from,
@@ -76,7 +81,8 @@ void flag_count(struct br_stage *stage, struct flag *flag, const struct br_flag_
         counted[INPUTS_OTHER] += other;
     }
     for (size_t i = 0; i < GROUPS + ngroups; i++) br_stage_count(stage, i, counted[i]);
-    tell(stage, flag, result, F);
+    tell(stage, flag, result, F,
+         (double)(counted[SAMPLES_KURTOSIS] - before) / ((double)out->samples * (double)F));
 }
 
 void flag_conclude(struct br_stage *stage, const struct flag *flag)

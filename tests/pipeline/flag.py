@@ -145,8 +145,12 @@ def test_levels_without_the_least():
         wanted, share = expected(e, valid, sigma=(2, 3), least=-7)
         assert not np.array_equal(share, expected(e, valid, sigma=(2, 3))[1])
         more = f"block: {BLOCK}, long_block: {LONG}, threshold_sigma: [2, 3], least_level: -7"
-        got, bytes_valid, _ = run(d, "v", more=more)
+        got, bytes_valid, result = run(d, "v", more=more)
         compare(got, bytes_valid, wanted, share)
+        assert "least_level" not in result.err, result
+        result = run(d, "most", more="block: 1024, threshold_sigma: [1, 100]")[2]
+        assert "most samples are flagged for their kurtosis" in result.err, result
+        assert "(least_level: -7)" in result.err, result
 
 
 def test_bad_inputs():
