@@ -82,10 +82,11 @@ struct window {
     const struct packet_layout *layout;
     int32_t *source_slot, *stream_slot; /* [PACKET_MAX_IDS] or -1 */
     unsigned nopen, nthreads;
-    int64_t hold, far;   /* samples */
-    int64_t period;      /* samples after which the counter starts again; 0: never */
-    bool keeps_ahead;    /* a packet for which there is no frame is not counted: who fills offers it again */
-    _Atomic int lacking; /* enum window_reason of packets whose open frame has no memory; NO_FRAME at first */
+    int64_t hold, far; /* samples */
+    int64_t period;    /* samples after which the counter starts again; 0: never */
+    bool keeps_ahead;  /* a packet for which there is no frame is not counted: who fills offers it again */
+    _Atomic int
+        lacking; /* enum window_reason that packets get if their frame has no memory; NO_FRAME at first */
     struct window_thread *thread; /* [nthreads] */
     struct window_source *source; /* [nsources] */
 

@@ -18,7 +18,7 @@ const struct br_param fault_params[] = {
     PARAM(INT, struct fault_params, reorder, "size of the groups of packets that are shuffled", .def = "0",
           .min = 0, .max = 4096, .unit = "packets"),
     PARAM(INTS, struct fault_params, silent_sources, "ids of sources that send nothing"),
-    PARAM(INTS, struct fault_params, silent_streams, "ids of streams of which nothing is sent"),
+    PARAM(INTS, struct fault_params, silent_streams, "ids of streams that no source sends"),
     PARAM(REAL, struct fault_params, silent_from_s, "start of the silence", .def = "0", .min = 0, .max = 1e9,
           .unit = "s"),
     PARAM(REAL, struct fault_params, silent_to_s, "end of the silence", .def = "1e9", .min = 0, .max = 1e9,

@@ -57,8 +57,8 @@ static const struct br_param params[] = {
     PARAM(INT, struct packetize, first_beam_id, "id of the stream's beam 0; the others follow", .def = "0",
           .min = 0, .max = 1 << 30),
     PARAM(MAP, struct packetize, zones,
-          "the frequency zones of the whole band, of which this stream may have a part; "
-          "default: the stream's channels",
+          "the frequency zones of the whole band, which may be wider than this stream; default: the stream's "
+          "channels",
           .fields = zones_fields, .size = sizeof(struct zones_param), .formats = "frb-node"),
     PARAM(REALS, struct packetize, noise_variance,
           "variance of the noise that is sent, one number or one per zone", .def = "1", .min = 1e-12,

@@ -17,7 +17,8 @@ def text(r):
     lines += ["", f"the F-engine was {r['sent_late_s'] * 1e3:.0f} ms late at most",
               "sent: " + ", ".join(f"{n} {k}" for k, n in r["sent"].items()),
               "what became of them: " + ", ".join(f"{n} {k}" for k, n in r["packets"].items() if n),
-              f"lost without a reason: {r['unexplained']}", ""]
+              f"lost without a reason: {r['unexplained']}",
+              f"not compared, since the log calls their times doubtful: {r['in_doubt']}", ""]
     for n, peer in enumerate(r["receivers"]):
         lines.append(f"receiver {n}: " + ", ".join(f"{v} {k}" for k, v in peer.items()))
     lines.append("requests: " + ", ".join(f"{n} {k}" for k, n in r["requests"].items()))

@@ -130,7 +130,8 @@ __device__ __forceinline__ unsigned not_zero(uint4 x)
     return (a & TOPS) | (b & TOPS) >> 1 | (c & TOPS) >> 2 | (d & TOPS) >> 3;
 }
 
-/* FLAG_RUN samples of 16 inputs, of which those that are in `there` had one that is not 0. */
+/* Counts FLAG_RUN samples as lost for each of 16 inputs that is not in `there`, the mask of the inputs with a
+ * sample that is not 0. */
 __device__ __forceinline__ void add_lost(uint16_t *lost, unsigned there, unsigned inputs)
 {
     for (unsigned gone = ~there & 0xf0f0f0f0u; gone != 0; gone &= gone - 1) { /* nearly never */

@@ -165,7 +165,7 @@ uint2 *make_places(const struct br_unpack *plan, size_t entries)
     return place;
 }
 
-/* Streams of a tile are neighbours in E, so that it is sorted by channel and then by stream. */
+/* Sorts by channel and then by stream: so the streams of a tile are neighbours in E. */
 uint2 *make_channels(const struct br_unpack *plan, const unsigned *channel)
 {
     const work *w = &plan->gpu->w;

@@ -19,8 +19,8 @@ namespace unpack
 
 constexpr unsigned TIMES = 4; /* samples taken together: a quad */
 
-/* Samples of one packet, as many up to 4 as divide it; or of 4 packets of one sample, or 2 of two. What is
- * behind the last of them stands at 0, and has not come. */
+/* Up to 4 samples that a thread takes together: of one packet, if their number divides the packet's; of 4
+ * packets with one sample each, or of 2 with two. Behind the last packet `left` is 0: nothing has come. */
 struct quad {
     unsigned samples, packets;
     unsigned at[TIMES];   /* bytes in a tile from the first sample */
